@@ -48,7 +48,7 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Basis and eigenvalues, not below zero: rounding must not turn a flat direction into a descent uphill."""
     try:
         values, basis = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError:
+    except RuntimeError:  # torch's LinAlgError is one, and is not exported
         # Ill-conditioned in float32 (an outlier's outer product next to ordinary ones): twice the digits settle it.
         values, basis = (part.to(matrix.dtype) for part in torch.linalg.eigh(matrix.double()))
     return basis.contiguous(), values.clamp(min=0)
@@ -79,4 +79,5 @@ class Eigen(NamedTuple):
         ratio = self.values_a.mean() / self.values_g.mean()
         pi = torch.where(ratio.isfinite() & (ratio > 0), ratio, torch.ones_like(ratio)).sqrt()
         root = damping**0.5
-        return (a + pi * root) * (g + root / pi)
+        damped: Tensor = (a + pi * root) * (g + root / pi)
+        return damped

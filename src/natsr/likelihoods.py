@@ -88,7 +88,7 @@ class Gaussian:
         return _limited(error).square() - self.variance
 
     def sample_score(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        return torch.randn(shape, generator=generator, device=generator.device) * self.fisher**0.5
+        return torch.randn(shape, generator=generator, device=generator.device) * math.sqrt(self.fisher)
 
     def adapted(self, error: Tensor, rate: float, floor: float) -> Gaussian:
         return replace(self, variance=_moved(self.variance, self.scale_score(error), rate, floor))
