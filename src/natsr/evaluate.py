@@ -1,0 +1,152 @@
+"""The only loop: learn what has matured, forecast, be scored; for several forecasters beside each other."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import NamedTuple, Required, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from natsr.calibrate import PROBABILITIES, Calibrator
+from natsr.forecasters.base import Forecaster
+from natsr.metrics import Scores, naive_error
+from natsr.streams import Rows, Step, Windows, check_protocol, steps
+from natsr.types import ShapeError, Task
+
+Array = npt.NDArray[np.float64]
+
+
+class Moment(NamedTuple):
+    """What a progress display or a report may look at after each step; its scores go on changing."""
+
+    step: Step
+    done: int
+    total: int
+    means: Mapping[str, Array]  # (H, C) for each forecaster that has not failed
+    quantiles: Mapping[str, Array]  # (Q, H, C) at `natsr.calibrate.PROBABILITIES`; empty without intervals
+    scores: Mapping[str, Scores]
+
+
+class How(TypedDict, total=False):
+    """How to evaluate; each has the default given here, but `start` and `stop`, which must be said."""
+
+    start: Required[int]  # first row to be forecast
+    stop: Required[int]  # one past the last row to be forecast
+    protocol: str  # "honest"
+    max_steps: int | None  # None: all of them
+    intervals: bool  # True: calibrated intervals, and the figures made of them
+    std: Tensor | None  # (C,), for figures in the data's own units
+    on_step: Callable[[Moment], None] | None
+
+
+class _Entry:
+    """A forecaster, its intervals and its scores."""
+
+    def __init__(self, forecaster: Forecaster, scores: Scores, calibrator: Calibrator | None) -> None:
+        self.forecaster = forecaster
+        self.scores = scores
+        self.calibrator = calibrator
+        self.mean: Array | None = None
+        self.quantiles: Array | None = None
+
+    def take(self, step: Step, newest: Array, target: Array) -> None:
+        """One moment; `newest` is the row that has just become known, whatever the protocol."""
+        self.mean = self.quantiles = None
+        try:
+            mean, variance = self._learn_and_forecast(step)
+        except FloatingPointError as error:
+            self.scores.error = f"{type(error).__name__} at origin {step.origin}: {error}"
+            return
+        if self.calibrator is not None:
+            # Whatever a forecaster may learn from, its intervals are corrected with rows that are known.
+            self.calibrator.reveal(newest)
+            self.quantiles = self.calibrator.quantiles(mean, variance)
+            self.calibrator.push(mean, variance)
+        self.mean = mean
+        self.scores.update(mean, target, self.quantiles)
+
+    def _learn_and_forecast(self, step: Step) -> tuple[Array, Array | None]:
+        began = time.perf_counter()
+        if step.matured is not None:
+            self.forecaster.learn(step.matured)
+        forecast = self.forecaster.forecast(step.window)
+        mean: Array = forecast.mean.detach().cpu().double().numpy()
+        self.scores.seconds += time.perf_counter() - began
+        task = self.forecaster.task
+        if mean.shape != (1, task.horizon, task.channels):
+            raise ShapeError(f"forecast has shape {mean.shape}, expected (1, {task.horizon}, {task.channels})")
+        if not np.isfinite(mean).all():
+            raise FloatingPointError(f"{np.count_nonzero(~np.isfinite(mean))} of {mean.size} forecasts are not finite")
+        if forecast.variance is None:
+            return mean[0], None
+        variance = forecast.variance.detach().cpu().double().numpy()
+        return mean[0], np.broadcast_to(variance, mean.shape)[0]
+
+
+def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **how: Unpack[How]) -> dict[str, Scores]:
+    """Run forecasters side by side over a part of a stream and score them.
+
+    At each moment every forecaster learns what the protocol says it may know, forecasts, and is scored. The time it
+    takes is its own, without the intervals. A forecaster that raises `FloatingPointError`, or whose forecast is not
+    finite, is marked as failed and left out from there on; the others go on.
+
+    Args:
+        forecasters: By name; warmed up, or not.
+        rows: The whole stream, standardised.
+        task: The task that all of them have.
+        how: See `How`.
+
+    Returns:
+        The scores by name.
+
+    Example:
+        >>> import torch
+        >>> from natsr.forecasters.naive import LastValue
+        >>> values = torch.arange(100.0)[:, None]
+        >>> task = Task(window=3, horizon=2, channels=1)
+        >>> scores = evaluate({"last": LastValue(task)}, Rows(values, values), task, start=10, stop=100)
+        >>> scores["last"].mae, scores["last"].steps
+        (1.5, 89)
+    """
+    start, stop, on_step = how["start"], how["stop"], how.get("on_step")
+    protocol = check_protocol(how.get("protocol", "honest"))
+    total = len(Windows(rows, task, start, stop))
+    total = min(total, how.get("max_steps") or total)
+    denominator = naive_error(rows.truth, start, stop)
+    entries = {}
+    for name, forecaster in forecasters.items():
+        if forecaster.task != task:
+            raise ShapeError(f"{name} was made for {forecaster.task}, expected {task}")
+        scores = Scores(task, denominator, how.get("std"), PROBABILITIES)
+        calibrator = Calibrator(task) if how.get("intervals", True) else None
+        entries[name] = _Entry(forecaster, scores, calibrator)
+    truth: Array = rows.truth.detach().cpu().double().numpy()
+    for done, step in enumerate(islice(steps(rows, task, protocol, start, stop), total), 1):
+        newest = truth[step.origin]
+        target = truth[step.origin + 1 : step.origin + 1 + task.horizon]
+        for entry in entries.values():
+            if entry.scores.error is None:
+                entry.take(step, newest, target)
+        if on_step is not None:
+            on_step(_moment(step, done, total, entries))
+    for entry in entries.values():
+        entry.scores.peak_mib = peak_mib()
+    return {name: entry.scores for name, entry in entries.items()}
+
+
+def _moment(step: Step, done: int, total: int, entries: Mapping[str, _Entry]) -> Moment:
+    means = {name: entry.mean for name, entry in entries.items() if entry.mean is not None}
+    quantiles = {name: entry.quantiles for name, entry in entries.items() if entry.quantiles is not None}
+    return Moment(step, done, total, means, quantiles, {name: entry.scores for name, entry in entries.items()})
+
+
+def peak_mib() -> float:
+    """The most memory that this process has held, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes there, KiB elsewhere
