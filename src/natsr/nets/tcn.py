@@ -1,0 +1,249 @@
+"""TS2Vec's dilated convolutional network, evaluated only where its last time step can see: the receptive cone.
+
+The network: a linear map of each row to `width` channels; `depth` residual blocks (GELU, convolution of 3, GELU,
+convolution of 3, dilation `2^i`, same padding) of `width` channels; one more block to `top` channels with a 1×1
+projection beside it; and a linear head on the *last time step*. Only that step is read, so block `i` is needed only at
+rows `≡ L-1 (mod 2^i)`, and a tap that never meets a row can go. What is left is the same function with the same
+gradients (`tests/nets/test_tcn.py` compares it with the dense network in float64) at about a twelfth of the work.
+
+Rows of a block are a list with spacing `2^i` that ends at row `L-1`: neighbours in the list are neighbours of the
+convolution, so every convolution here has dilation one, and those that feed the next block have stride two.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from natsr.fisher import Tap
+from natsr.nets.base import Layer, initial_weights, stack
+from natsr.types import OptionError, Task
+
+_HALF_ROOT = math.sqrt(0.5)
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+
+
+class Conv(NamedTuple):
+    """A convolution of 3 on a list of rows: `dst` rows, every `stride`-th of the `src`, both ending at the same row."""
+
+    src: int
+    dst: int
+    stride: int
+    first: int  # the taps that ever meet a row: first … last, of -1, 0, 1
+    last: int
+
+    @property
+    def taps(self) -> int:
+        """Live taps."""
+        return self.last - self.first + 1
+
+    @property
+    def start(self) -> int:
+        """Position in the source list of the first tap of the first destination row; -1 is a row of zeros."""
+        return self.src - 1 - self.stride * (self.dst - 1) + self.first
+
+    @property
+    def before(self) -> int:
+        """Rows of zeros needed before the list."""
+        return 1 if self.start < 0 else 0
+
+    @property
+    def after(self) -> int:
+        """Rows of zeros needed after it."""
+        return 1 if self.last > 0 else 0
+
+
+def cone(window: int, blocks: int) -> list[tuple[Conv, Conv]]:
+    """The two convolutions of each block, from the first to the last.
+
+    >>> [first.src for first, _ in cone(window=60, blocks=11)]
+    [60, 30, 15, 8, 4, 2, 1, 1, 1, 1, 1]
+    """
+    found: list[tuple[Conv, Conv]] = []
+    needed = 1  # rows of the block's output that are read; only the last row of the last block is
+    for i in reversed(range(blocks)):
+        rows = (window - 1) // 2**i + 1  # rows that exist at this spacing
+        mid = min(2 * needed, rows)
+        source = min(2 * needed + 1, rows)
+        stride = 2 if needed > 1 else 1
+        first = Conv(source, mid, 1, -1 if source > 1 else 0, 1 if mid > 1 else 0)
+        second = Conv(mid, needed, stride, -1 if mid > 1 else 0, 1 if needed > 1 else 0)
+        found.append((first, second))
+        needed = source
+    return found[::-1]
+
+
+class Kept(NamedTuple):
+    """What the adjoint of one block needs."""
+
+    slope1: Tensor  # derivative of the first GELU, (B, src, c)
+    patches1: Tensor  # inputs of the first convolution, (B·dst, taps·c)
+    slope2: Tensor
+    patches2: Tensor
+    skip: Tensor | None  # inputs of the projection, where there is one
+
+
+class ConeTrace(NamedTuple):
+    """A forward pass with what its adjoint needs."""
+
+    output: Tensor  # (B, m)
+    rows: Tensor  # inputs of the first layer, (B·rows, D)
+    blocks: tuple[Kept, ...]
+    top: Tensor  # inputs of the head, (B, top)
+    keep: Tensor | None  # the dropout mask on them
+
+
+class ConeTCN:
+    """The network on its cone, with explicit forward and adjoint passes over flat weights.
+
+    Args:
+        task: Window, horizon, channels and features.
+        generator: Draws the initial weights.
+        width: Channels of the blocks.
+        depth: Blocks before the last one.
+        top: Channels of the last block.
+        dtype: float32, or float64 for tests.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        generator: torch.Generator,
+        *,
+        width: int = 64,
+        depth: int = 10,
+        top: int = 320,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if min(width, top) < 1 or depth < 0:
+            raise OptionError(f"width {width}, depth {depth}, top {top}: expected positive sizes")
+        self.task = task
+        self.blocks = cone(task.window, depth + 1)
+        self.rows = self.blocks[0][0].src  # rows of the window that are read at all
+        self.hidden = top
+        shapes = [("input", task.inputs + 1, width, task.inputs)]
+        for i, (first, second) in enumerate(self.blocks):
+            out = top if i == depth else width
+            shapes.append((f"block{i}.conv1", first.taps * width + 1, out, 3 * width))
+            shapes.append((f"block{i}.conv2", second.taps * out + 1, out, 3 * out))
+            if i == depth:
+                shapes.append((f"block{i}.projection", width + 1, out, width))
+        shapes.append(("head", top + 1, task.outputs, top))
+        self.layers: tuple[Layer, ...] = stack(shapes)
+        self.weights = initial_weights(self.layers, generator, dtype)
+
+    def to(self, device: torch.device) -> ConeTCN:
+        """Move the weights."""
+        self.weights = self.weights.to(device)
+        return self
+
+    def forward(self, window: Tensor) -> Tensor:
+        """Outputs `(B, m)` of windows `(B, L, D)`."""
+        return self.trace(window).output
+
+    def trace(self, window: Tensor, keep: Tensor | None = None) -> ConeTrace:
+        """Forward, keeping each layer's inputs and each GELU's derivative."""
+        B, matrices = len(window), iter([layer.view(self.weights) for layer in self.layers])
+        rows = window[:, -self.rows :].reshape(-1, self.task.inputs)
+        x = _affine(rows, next(matrices)).view(B, self.rows, -1)
+        blocks = []
+        for index, (first, second) in enumerate(self.blocks):
+            active, slope1 = _gelu(x, first)
+            patches1 = _patches(active, first)
+            mid = _affine(patches1, next(matrices)).view(B, first.dst, -1)
+            active, slope2 = _gelu(mid, second)
+            patches2 = _patches(active, second)
+            y = _affine(patches2, next(matrices)).view(B, second.dst, -1)
+            skip, projected = _every(x, second), None
+            if index == len(self.blocks) - 1:
+                projected = skip.reshape(-1, x.shape[-1])
+                skip = _affine(projected, next(matrices)).view(y.shape)
+            x = y.add_(skip)
+            blocks.append(Kept(slope1, patches1, slope2, patches2, projected))
+        top = x.reshape(B, -1) if keep is None else x.reshape(B, -1) * keep
+        return ConeTrace(_affine(top, next(matrices)), rows, tuple(blocks), top, keep)
+
+    def taps(self, trace: ConeTrace, grads: Tensor) -> list[Tap]:
+        """Back-propagate `(K, B, m)`: inputs `(B, S, I-1)` and gradients `(K, B, S, O)` of each layer, in order."""
+        layers = list(self.layers)
+        found: list[Tap] = []
+
+        def back(inputs: Tensor, g: Tensor) -> Tensor:
+            """Note the layer's tap and pull its gradient `(K, B, S, O)` through its matrix."""
+            matrix = layers.pop().view(self.weights)[:-1]
+            found.append(Tap(inputs.view(g.shape[1], g.shape[2], -1), g))
+            return (g.reshape(-1, g.shape[-1]) @ matrix.T).view(*g.shape[:3], -1)
+
+        g = back(trace.top, grads[:, :, None, :])
+        if trace.keep is not None:
+            g = g * trace.keep[:, None, :]
+        for (first, second), kept in zip(reversed(self.blocks), reversed(trace.blocks), strict=True):
+            skip = g if kept.skip is None else back(kept.skip, g)
+            g = _unpatch(back(kept.patches2, g), second) * kept.slope2
+            g = _unpatch(back(kept.patches1, g), first) * kept.slope1
+            _every(g, second).add_(skip)
+        found.append(Tap(trace.rows.view(g.shape[1], self.rows, -1), g))
+        return found[::-1]
+
+    def gradient(self, trace: ConeTrace, grad: Tensor) -> Tensor:
+        """The flat gradient of `Σ grad · output` for `grad` `(B, m)`."""
+        flat = torch.empty_like(self.weights)
+        for layer, tap in zip(self.layers, self.taps(trace, grad[None]), strict=True):
+            matrix = layer.view(flat)
+            g = tap.grads.reshape(-1, layer.outputs)
+            torch.mm(tap.inputs.reshape(len(g), -1).T, g, out=matrix[:-1])
+            torch.sum(g, 0, out=matrix[-1])
+        return flat
+
+
+def _affine(x: Tensor, matrix: Tensor) -> Tensor:
+    """`x W + b` for a matrix whose last row is `b`."""
+    return torch.addmm(matrix[-1], x, matrix[:-1])
+
+
+def _gelu(x: Tensor, conv: Conv) -> tuple[Tensor, Tensor]:
+    """GELU of `(B, src, c)` with the rows of zeros that the convolution after it needs, and its derivative.
+
+    Written out because the library's backward kernel took 41 % of a whole step at these sizes.
+    """
+    cdf = torch.erf(x * _HALF_ROOT).add_(1).mul_(0.5)
+    slope = torch.exp(x.square().mul_(-0.5)).mul_(x).mul_(_DENSITY).add_(cdf)
+    if not conv.before and not conv.after:
+        return cdf.mul_(x), slope
+    padded = x.new_empty(x.shape[0], conv.before + conv.src + conv.after, x.shape[2])
+    if conv.before:
+        padded[:, 0].zero_()
+    if conv.after:
+        padded[:, -1].zero_()
+    torch.mul(cdf, x, out=padded[:, conv.before : conv.before + conv.src])
+    return padded, slope
+
+
+def _patches(padded: Tensor, conv: Conv) -> Tensor:
+    """What each destination row sees, `(B·dst, taps·c)`."""
+    B, n, c = padded.shape
+    start = conv.start + conv.before
+    view = padded.as_strided((B, conv.dst, conv.taps * c), (n * c, conv.stride * c, 1), start * c)
+    return view.reshape(B * conv.dst, conv.taps * c)
+
+
+def _unpatch(g: Tensor, conv: Conv) -> Tensor:
+    """The adjoint of padding and `_patches`: `(K, B, dst, taps·c)` back to `(K, B, src, c)`."""
+    if conv.taps == 1 and conv.stride == 1 and conv.src == conv.dst:
+        return g
+    K, B, _, width = g.shape
+    c = width // conv.taps
+    padded = g.new_zeros(K, B, conv.before + conv.src + conv.after, c)
+    reach = conv.stride * (conv.dst - 1) + 1
+    for tap in range(conv.taps):
+        start = conv.start + conv.before + tap
+        padded[:, :, start : start + reach : conv.stride] += g[..., tap * c : (tap + 1) * c]
+    return padded[:, :, conv.before : conv.before + conv.src]
+
+
+def _every(x: Tensor, conv: Conv) -> Tensor:
+    """The rows of `(…, n, c)` that the block's output has: every `stride`-th, ending at the last."""
+    return x[..., x.shape[-2] - 1 - conv.stride * (conv.dst - 1) :: conv.stride, :]
