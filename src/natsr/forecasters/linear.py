@@ -1,9 +1,9 @@
 """Recursive least squares: the best linear forecast so far, brought up to date with every row.
 
-A forecast is the last value plus a linear function of the window, its *regressor* `x`: each lag as a difference from the
-last value, the last value itself, and a one. With weights of zero it is the last value, and that is what the ridge pulls
-to. All outputs of a regressor share its covariance `P = A⁻¹`, where `A` sums the forgotten `x xᵀ` and the ridge, so that
-`H` steps ahead cost little more than one.
+A forecast is the last value plus a linear function of the window, its *regressor* `x`: each lag as a difference from
+the last value, the last value itself, and a one. With weights of zero it is the last value, and that is what the ridge
+pulls to. All outputs of a regressor share its covariance `P = A⁻¹`, where `A` sums the forgotten `x xᵀ` and the ridge,
+so that `H` steps ahead cost little more than one.
 
 Four things keep it sound over a long life:
 
@@ -16,10 +16,10 @@ Four things keep it sound over a long life:
 - *If rounding spoils `P` all the same*, it starts again from the ridge, and `info` says so.
 
 Labels count once. Where an example comes with all its labels, `P` takes its regressor in once, and every known output
-moves by the gain `P x` times its error. Where labels come one row at a time (`Example.fresh`), `P` takes the regressor in
-with the first step's label, and the later steps move by the gain `P x` of the day: exact but for the few regressors that
-`P` has taken in meanwhile. Where the first step's label is missing the regressor never enters `P`, and the later steps use
-the gain that it would have had.
+moves by the gain `P x` times its error. Where labels come one row at a time (`Example.fresh`), `P` takes the regressor
+in with the first step's label, and the later steps move by the gain `P x` of the day: exact but for the few regressors
+that `P` has taken in meanwhile. Where the first step's label is missing the regressor never enters `P`, and the later
+steps use the gain that it would have had.
 """
 
 from __future__ import annotations
@@ -156,8 +156,9 @@ class _LeastSquares(Forecaster):
     def _move(self, x: Tensor, y: Tensor, new: Tensor, included: Tensor) -> None:
         """Move the weights by gain times error, for the outputs whose labels are new."""
         gain = torch.bmm(x, self._covariance)  # (G, B, n)
-        alone = self.forgetting + (gain * x).sum(2, keepdim=True)
-        gain = torch.where(included[:, :, None], gain, gain / alone)
+        if not bool(included.all()):
+            alone = self.forgetting + (gain * x).sum(2, keepdim=True)
+            gain = torch.where(included[:, :, None], gain, gain / alone)
         error = torch.where(new, y - x @ self._weights, 0.0)  # (G, B, m)
         limit = torch.where(self._error_count < YOUNG, math.inf, CLIP * self._error_size)
         error = error.clamp(-limit, limit)
@@ -259,4 +260,4 @@ class MultivariateRLS(_LeastSquares):
         return lags.flatten(1)[None]
 
     def _ungrouped(self, outputs: Tensor) -> Tensor:
-        return outputs[0].unflatten(1, (self.task.horizon, self.task.channels))
+        return outputs[0].reshape(-1, self.task.horizon, self.task.channels)
