@@ -50,6 +50,12 @@ class Curvature:
         self.blocks, self._eigen = blocks, eigen
         return True
 
+    def updated(self, new: Sequence[Kronecker]) -> Curvature | None:
+        """This with a new estimate taken in, or nothing if it holds anything that is not finite; changes nothing."""
+        after = Curvature(self.weight, self.rule)
+        after.blocks = self.blocks
+        return after if after.update(new) else None
+
     def apply(self, grads: Sequence[Tensor], damping: float) -> list[Tensor]:
         """`(F + damping)⁻¹ grad`, layer by layer; pure. Without an estimate the gradient comes back as it is."""
         if not self.known:

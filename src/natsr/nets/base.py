@@ -14,7 +14,16 @@ from torch import Tensor
 
 from natsr.fisher import Tap
 
-T = TypeVar("T")
+
+class Traced(Protocol):
+    """A forward pass with what its adjoint needs."""
+
+    @property
+    def output(self) -> Tensor:
+        """`(B, m)`."""
+
+
+T = TypeVar("T", bound=Traced)
 
 
 class Layer(NamedTuple):

@@ -1,0 +1,88 @@
+"""The last word of a step: from a direction to new weights."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from natsr.types import State, StateError
+
+
+class Finish(Protocol):
+    """Moves flat weights against a direction."""
+
+    def step(self, weights: Tensor, direction: Tensor) -> None:
+        """Change `weights` in place."""
+
+    def state_dict(self) -> State:
+        """What must be carried on."""
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from it."""
+
+
+class Sgd:
+    """`w ← w - rate · direction`: the direction's own length counts."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def step(self, weights: Tensor, direction: Tensor) -> None:
+        weights.sub_(direction, alpha=self.rate)
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        if state:
+            raise StateError(f"SGD has no state, got {sorted(state)}; the state belongs to another method")
+
+
+class AdamW:
+    """PyTorch's AdamW on the one flat vector: the direction is normalised by its own history."""
+
+    def __init__(self, rate: float, decay: float = 0.01) -> None:
+        self.rate = rate
+        self.decay = decay
+        self._loaded: State = {}
+        self._weights: Tensor | None = None
+        self._optimizer: torch.optim.AdamW | None = None
+
+    def set_rate(self, rate: float) -> None:
+        """Go on at another rate, with the history kept."""
+        self.rate = rate
+        if self._optimizer is not None:
+            self._optimizer.param_groups[0]["lr"] = rate
+
+    def step(self, weights: Tensor, direction: Tensor) -> None:
+        if self._optimizer is None or self._weights is not weights:
+            self._bind(weights)
+        assert self._optimizer is not None
+        parameter = self._optimizer.param_groups[0]["params"][0]
+        parameter.grad = direction
+        self._optimizer.step()
+        parameter.grad = None
+
+    def _bind(self, weights: Tensor) -> None:
+        """Make the library's optimiser for this vector, which it then shares."""
+        loaded = self.state_dict() or self._loaded
+        parameter = nn.Parameter(weights)
+        self._weights = weights
+        self._optimizer = torch.optim.AdamW([parameter], lr=self.rate, weight_decay=self.decay, fused=True)
+        if loaded:
+            self._optimizer.state[parameter] = {
+                name: part.to(device=weights.device, copy=True)
+                for name, part in loaded.items()
+                if isinstance(part, Tensor)
+            }
+
+    def state_dict(self) -> State:
+        if self._optimizer is None:
+            return dict(self._loaded)
+        moments: dict[str, Tensor] = next(iter(self._optimizer.state.values()), {})
+        return {name: part.clone() for name, part in moments.items()}
+
+    def load_state_dict(self, state: State) -> None:
+        self._loaded, self._optimizer = dict(state), None

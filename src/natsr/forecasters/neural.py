@@ -1,0 +1,306 @@
+"""A network that learns from every row: one step, and slots for what methods differ in.
+
+| slot         | OGD       | ER         | DER++      | NatSR             |
+|--------------|-----------|------------|------------|-------------------|
+| `likelihood` | Gaussian  | Gaussian   | Gaussian   | Student-t, moving |
+| `replay`     | –         | reservoir  | reservoir  | reservoir         |
+| `distil`     | –         | –          | yes        | –                 |
+| `natural`    | –         | –          | –          | K-FAC             |
+| `finish`     | AdamW     | AdamW      | AdamW      | SGD (or AdamW)    |
+
+A step is computed whole before anything is changed. If any part of it is not finite, or too large for float32 to go on
+with, the step is refused and counted, and weights, curvature, scale and averages stay as they were.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.finish import Finish
+from natsr.forecasters.natural import Natural, NaturalInfo, WeightedLoss
+from natsr.forecasters.warm import WarmUp, dropout_mask, masked_error, train
+from natsr.likelihoods import Likelihood
+from natsr.nets.base import Network, Traced
+from natsr.replay import Reservoir
+from natsr.streams import Windows
+from natsr.types import Example, State, StateError, Task
+
+T = TypeVar("T", bound=Traced)
+Reduction = Literal["root", "mean", "sum"]
+_LARGEST = 1e15  # a direction beyond this overflows when AdamW squares it
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How a step is put together, whatever the network.
+
+    Args:
+        reduction: The loss of an example is the sum over its `m` outputs divided by `√m` (`root`), `m` (`mean`) or 1.
+            With `root` the theorem's bound, which grows as `√m` for the sum, is the same for every horizon and width,
+            and so is the safe rate (docs/decisions/0002).
+        share: Weight of the replayed examples against the new ones, `λ`.
+        draws: Examples replayed at each step.
+        distil: Weight of the pull towards the outputs that were stored with the replayed examples (DER++).
+        scale_rate: Rate of the dynamic scale, `α_s`; 0 keeps it.
+        scale_floor: The variance never falls below this.
+        scale_reading: `variance` uses one number throughout; `precursor` uses it as a standard deviation in the loss,
+            the Fisher information and the damping and as a variance in its own update, as the published code does.
+        dropout: Share of the last hidden layer that is dropped while learning online.
+        labels: Of partly known examples learn what is `fresh`, or all that is `known`.
+        limit: Inputs are cut at this many standard deviations, so that one wild value cannot drown all others.
+        online: Whether `learn` changes anything; off, the network stays as the warm-up left it.
+        warm: The offline phase.
+    """
+
+    reduction: Reduction = "root"
+    share: float = 0.2
+    draws: int = 8
+    distil: float = 0.0
+    scale_rate: float = 0.0
+    scale_floor: float = 1e-4
+    scale_reading: Literal["variance", "precursor"] = "variance"
+    dropout: float = 0.0
+    labels: Literal["known", "fresh"] = "known"
+    limit: float = 100.0
+    online: bool = True
+    warm: WarmUp = field(default_factory=WarmUp)
+
+
+class Batch(NamedTuple):
+    """What one step learns from: new examples first, replayed ones after."""
+
+    window: Tensor  # (B, L, D)
+    target: Tensor  # (B, m), NaN = unknown
+    coefficient: Tensor  # (B,): the loss is Σ_b coefficient_b · Σ_outputs ℓ
+    stored: Tensor | None  # (replayed, m), outputs as they were when the replayed examples were new
+    new: int
+
+
+@dataclass
+class Slots(Generic[T]):
+    """The parts that make a method: fill them in, and it is one.
+
+    Args:
+        net: The network; its weights are moved in place.
+        likelihood: The loss, and the noise that the Fisher information assumes.
+        finish: From a direction to new weights.
+        replay: Memory, or none.
+        natural: Curvature, or none.
+    """
+
+    net: Network[T]
+    likelihood: Likelihood
+    finish: Finish
+    replay: Reservoir | None = None
+    natural: Natural[T] | None = None
+
+
+class NeuralForecaster(Forecaster, Generic[T]):
+    """A network behind the two verbs.
+
+    Args:
+        task: What is forecast.
+        slots: The method's parts.
+        learning: How a step is put together.
+        generator: Every random draw: batches, dropout, replay, probes.
+    """
+
+    def __init__(self, task: Task, slots: Slots[T], learning: Learning, generator: torch.Generator) -> None:
+        self.task = task
+        self.net = slots.net
+        self.likelihood = slots.likelihood
+        self.finish = slots.finish
+        self.replay = slots.replay
+        self.natural = slots.natural
+        self.learning = learning
+        self.generator = generator
+        self.steps = self.refused = self.refreshes = 0
+        self._last: NaturalInfo | None = None
+        self._loss = math.nan
+        self._scale = (
+            slots.likelihood.variance
+        )  # the tracked number; its square is the variance in the precursor's reading
+
+    # ---- the two verbs -------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def forecast(self, window: Tensor) -> Forecast:
+        self.check_window(window)
+        mean = self.net.forward(self._inputs(window)).view(-1, self.task.horizon, self.task.channels)
+        moving = self.learning.scale_rate > 0
+        variance = torch.tensor(self.likelihood.variance) if moving else None
+        return Forecast(mean.to(window.device), variance)
+
+    @torch.no_grad()
+    def learn(self, example: Example) -> None:
+        self.check_window(example.window)
+        if not self.learning.online:
+            return
+        window, target = self._inputs(example.window), self._labels(example)
+        batch = self._batch(window, target)
+        if batch is None:
+            return
+        self.steps += 1
+        keep = dropout_mask((len(batch.window), self.net.hidden), self.learning.dropout, self.generator)
+        trace = self.net.trace(batch.window, None if keep is None else keep.to(batch.window))
+        if not self._step(batch, trace):
+            self.refused += 1
+        self._remember(example, window, trace.output[: batch.new])
+
+    def warm_up(self, train_part: Windows, valid_part: Windows, progress: Progress = silent) -> None:
+        parts = (train_part, valid_part)
+        train(self.net, self.likelihood, self.learning.warm, parts, self.generator, self._inputs, progress)
+
+    def info(self) -> dict[str, float]:
+        found: dict[str, float] = {"refused": self.refused, "loss": self._loss}
+        if self.learning.scale_rate > 0:
+            found["variance"] = self.likelihood.variance
+        if self._last is not None:
+            found |= {
+                "update_norm": self._last.norm,
+                "update_bound": self._last.bound,
+                "damping": self._last.damping,
+                "refreshes": self.refreshes,
+            }
+        return found
+
+    # ---- one step ------------------------------------------------------------------------------------------------
+
+    def _inputs(self, window: Tensor) -> Tensor:
+        """The rows that the network reads, cut to a sane range, where its weights are."""
+        limit = self.learning.limit
+        rows = window[:, -self.task.window :].to(device=self.net.weights.device, dtype=self.net.weights.dtype)
+        return rows.clamp(-limit, limit)
+
+    def _labels(self, example: Example) -> Tensor:
+        """The labels to learn now, `(B, m)`."""
+        target = example.target
+        if self.learning.labels == "fresh" and example.fresh is not None:
+            target = torch.where(example.fresh[:, :, None], target, torch.full_like(target, math.nan))
+        return target.reshape(len(target), -1).to(self.net.weights)
+
+    def _batch(self, window: Tensor, target: Tensor) -> Batch | None:
+        """New and replayed examples with their weights; nothing if no label is known."""
+        known = target.isfinite().sum(1)
+        if not int(known.sum()):
+            return None
+        stored = None
+        share, new, drawn = self.learning.share, len(window), 0
+        if self.replay is not None and len(self.replay) and self.learning.draws > 0:
+            old_window, old_target, *rest = self.replay.draw(self.learning.draws)
+            drawn, stored = len(old_window), rest[0] if rest else None
+            window, target = torch.cat([window, old_window]), torch.cat([target, old_target])
+        counts = target.isfinite().sum(1).to(target)
+        rest_share = share / (1 + share + self.learning.distil) if drawn else 0.0
+        new_share = 1 / (1 + share + self.learning.distil) if drawn else 1.0
+        coefficient = torch.empty_like(counts)
+        coefficient[:new] = new_share / counts[:new].sum()
+        coefficient[new:] = rest_share / counts[new:].sum().clamp(min=1)
+        return Batch(window, target, coefficient * self._factor, stored, new)
+
+    @property
+    def _factor(self) -> float:
+        m = self.task.outputs
+        return {"root": math.sqrt(m), "mean": 1.0, "sum": float(m)}[self.learning.reduction]
+
+    def _step(self, batch: Batch, trace: T) -> bool:
+        """Compute the whole step, then take it; `False`, and nothing changed, if any of it is not finite."""
+        output = trace.output
+        error, _ = masked_error(output, batch.target)
+        loss = float((self.likelihood.nll(error).sum(1) @ batch.coefficient) / self._factor)
+        pull = self.likelihood.score(error) * batch.coefficient[:, None]
+        if batch.stored is not None and self.learning.distil:
+            drift = self.likelihood.score(batch.stored - output[batch.new :])
+            weight = self._factor * self.learning.distil / (1 + self.learning.share + self.learning.distil)
+            pull[batch.new :] += drift * (weight / drift.numel())
+        if not math.isfinite(loss):
+            return False
+        direction, natural, info = self.net.gradient(trace, pull), self.natural, None
+        if self.natural is not None:
+            weights = batch.coefficient * batch.target.isfinite().sum(1)
+            measured = WeightedLoss(loss, self.likelihood, weights / weights.sum(), self._factor)
+            proposal = self.natural.proposed(self.net, trace, direction, measured, self.generator)
+            if proposal is None:
+                return False
+            natural, direction, info = proposal
+        if not float(direction.abs().max()) < _LARGEST:
+            return False
+        scale = self._moved(error[batch.target.isfinite()])
+        if not math.isfinite(scale):
+            return False
+        self.finish.step(self.net.weights, direction)
+        self._take(natural, info, scale, loss)
+        return True
+
+    def _moved(self, error: Tensor) -> float:
+        """The tracked scale after these errors."""
+        learning = self.learning
+        if not learning.scale_rate:
+            return self._scale
+        tracked = self.likelihood.with_variance(self._scale)
+        return tracked.adapted(error, learning.scale_rate, learning.scale_floor).variance
+
+    def _take(self, natural: Natural[T] | None, info: NaturalInfo | None, scale: float, loss: float) -> None:
+        """Make the step's other results the state."""
+        self.natural, self._last, self._scale, self._loss = natural, info, scale, loss
+        if info is not None:
+            self.refreshes += info.refreshed
+        squared = self.learning.scale_reading == "precursor"
+        self.likelihood = self.likelihood.with_variance(scale**2 if squared else scale)
+
+    def _remember(self, example: Example, window: Tensor, output: Tensor) -> None:
+        """Offer the examples whose last label has now arrived to the memory."""
+        if self.replay is None:
+            return
+        done = example.fresh[:, -1] if example.fresh is not None else torch.ones(len(window), dtype=torch.bool)
+        target = example.target.reshape(len(window), -1).to(window)
+        done = done.to(window.device) & target.isfinite().any(1) & output.isfinite().all(1)
+        if bool(done.any()):
+            extra = (output[done],) if self.learning.distil else ()
+            self.replay.add(window[done], target[done], *extra)
+
+    # ---- state ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        return {
+            "weights": self.net.weights.clone(),
+            "scale": self._scale,
+            "generator": self.generator.get_state(),
+            "finish": self.finish.state_dict(),
+            "replay": None if self.replay is None else self.replay.state_dict(),
+            "natural": None if self.natural is None else self.natural.state_dict(),
+            "counts": {"steps": self.steps, "refused": self.refused, "refreshes": self.refreshes},
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        weights, scale, generator, counts = (state[k] for k in ("weights", "scale", "generator", "counts"))
+        if not (isinstance(weights, Tensor) and weights.shape == self.net.weights.shape):
+            raise StateError(
+                f"the state holds weights of shape {getattr(weights, 'shape', None)}, expected "
+                f"{tuple(self.net.weights.shape)}; load it into a forecaster for the same task and options"
+            )
+        if not (isinstance(scale, float) and isinstance(generator, Tensor) and isinstance(counts, dict)):
+            raise StateError("the forecaster's state is incomplete; the state was not written by natsr")
+        for part, name in ((self.finish, "finish"), (self.replay, "replay"), (self.natural, "natural")):
+            saved = state[name]
+            if (part is None) != (saved is None):
+                raise StateError(f"the state's {name} does not fit this method; load it into the method that wrote it")
+            if part is not None and isinstance(saved, dict):
+                part.load_state_dict(saved)
+        self.net.weights.copy_(weights)
+        self.generator.set_state(generator)
+        self.steps, self.refused, self.refreshes = (_whole(counts, n) for n in ("steps", "refused", "refreshes"))
+        self._take(self.natural, None, scale, math.nan)
+
+
+def _whole(counts: State, name: str) -> int:
+    value = counts.get(name)
+    if not isinstance(value, int):
+        raise StateError(f"the state's count of {name} is {value!r}, expected a whole number")
+    return value

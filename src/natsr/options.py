@@ -1,0 +1,73 @@
+"""Options by name: from `key=value` to the fields of a frozen dataclass, with errors that help."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from natsr.types import Option, OptionError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Chosen = TypeVar("Chosen", bound="DataclassInstance")
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """`; did you mean …` for a name that is not there, or the whole list where nothing is near."""
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"did you mean {', '.join(close)}?" if close else f"expected one of {', '.join(sorted(names))}"
+
+
+def parsed(defaults: Chosen, given: Mapping[str, Option]) -> Chosen:
+    """The defaults with what was given put in, each value checked against its field's type.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Options:
+    ...     rate: float = 0.1
+    >>> parsed(Options(), {"rate": "0.5"})
+    Options(rate=0.5)
+    >>> parsed(Options(), {"rat": 1})
+    Traceback (most recent call last):
+    natsr.types.OptionError: option 'rat' is not known; did you mean rate?
+    """
+    hints = get_type_hints(type(defaults))
+    names = [field.name for field in fields(defaults)]
+    values: dict[str, object] = {}
+    for name, value in given.items():
+        if name not in names:
+            raise OptionError(f"option {name!r} is not known; {nearest(name, names)}")
+        values[name] = _converted(name, value, hints[name])
+    return replace(defaults, **values)
+
+
+def _converted(name: str, value: Option, kind: object) -> object:
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        if value not in choices:
+            raise OptionError(f"option {name} is {value!r}, expected one of {', '.join(map(str, choices))}")
+        return value
+    if kind is str:
+        return str(value)
+    if kind is bool:
+        return _switch(name, value)
+    try:
+        number = float(value)
+    except ValueError:
+        raise OptionError(f"option {name} is {value!r}, expected a number") from None
+    if kind is int:
+        if not number.is_integer():
+            raise OptionError(f"option {name} is {value!r}, expected a whole number")
+        return int(number)
+    return number
+
+
+def _switch(name: str, value: Option) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    word = str(value).lower()
+    if word not in words:
+        raise OptionError(f"option {name} is {value!r}, expected true or false")
+    return words[word]

@@ -1,0 +1,273 @@
+"""Methods by name: each is a few lines that put parts into slots.
+
+To add one, write a function of `(task, seed, options)`, decorate it with its name, and `natsr.checks` runs over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from natsr.forecasters.base import Forecaster
+from natsr.forecasters.finish import AdamW, Sgd
+from natsr.forecasters.linear import MultivariateRLS, RecursiveLeastSquares
+from natsr.forecasters.naive import LastValue, RunningMean, Seasonal
+from natsr.forecasters.natural import Natural, NaturalOptions
+from natsr.forecasters.neural import Learning, NeuralForecaster, Reduction, Slots
+from natsr.forecasters.warm import WarmUp
+from natsr.kronecker import DampingRule
+from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
+from natsr.nets.tcn import ConeTCN, ConeTrace
+from natsr.options import nearest, parsed
+from natsr.precondition import Curvature, WorstLosses
+from natsr.replay import Reservoir
+from natsr.types import Option, OptionError, Task
+
+Options = Mapping[str, Option]
+Recipe = Callable[[Task, int, Options], Forecaster]
+RECIPES: dict[str, Recipe] = {}
+
+
+def make(name: str, task: Task, *, seed: int = 0, options: Options | None = None) -> Forecaster:
+    """A fresh forecaster.
+
+    Args:
+        name: One of `RECIPES`.
+        task: What is forecast.
+        seed: Of everything random in it.
+        options: Settings that differ from the method's defaults, by name.
+
+    Raises:
+        OptionError: If the name or an option is not known; the nearest ones are named.
+    """
+    if name not in RECIPES:
+        raise OptionError(f"method {name!r} is not known; {nearest(name, list(RECIPES))}")
+    return RECIPES[name](task, seed, options or {})
+
+
+def recipe(function: Recipe) -> Recipe:
+    """Make the function a method under its own name."""
+    RECIPES[function.__name__] = function
+    return function
+
+
+# ---- what needs no network ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Nothing to set."""
+
+
+@dataclass(frozen=True)
+class RlsOptions:
+    """Recursive least squares."""
+
+    forgetting: float = 0.9999
+    ridge: float = 1.0
+
+
+@recipe
+def last_value(task: Task, seed: int, options: Options) -> Forecaster:
+    """The last value, for every step."""
+    del seed
+    parsed(NoOptions(), options)
+    return LastValue(task)
+
+
+@recipe
+def seasonal(task: Task, seed: int, options: Options) -> Forecaster:
+    """The value one season before."""
+    del seed
+    parsed(NoOptions(), options)
+    return Seasonal(task)
+
+
+@recipe
+def mean(task: Task, seed: int, options: Options) -> Forecaster:
+    """The running mean."""
+    del seed
+    parsed(NoOptions(), options)
+    return RunningMean(task)
+
+
+@recipe
+def rls(task: Task, seed: int, options: Options) -> Forecaster:
+    """Each channel from its own lags, by recursive least squares."""
+    del seed
+    chosen = parsed(RlsOptions(), options)
+    return RecursiveLeastSquares(task, chosen.forgetting, chosen.ridge)
+
+
+@recipe
+def rls_mv(task: Task, seed: int, options: Options) -> Forecaster:
+    """Each channel from the lags of all, by ridge recursive least squares."""
+    del seed
+    chosen = parsed(RlsOptions(ridge=10.0), options)
+    return MultivariateRLS(task, chosen.forgetting, chosen.ridge)
+
+
+# ---- networks ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlainOptions:
+    """The backbone, its warm-up, AdamW online, and replay where the method has it."""
+
+    rate: float = 1e-4
+    share: float = 0.2
+    draws: int = 8
+    memory: int = 500
+    dropout: float = 0.0
+    labels: Literal["known", "fresh"] = "known"
+    limit: float = 100.0
+    width: int = 64
+    depth: int = 10
+    top: int = 320
+    epochs: int = 6
+    warm_rate: float = 1e-3
+    device: str = "cpu"
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def net(self, task: Task, generator: torch.Generator) -> ConeTCN:
+        """The network, freshly drawn."""
+        dtype = torch.float64 if self.dtype == "float64" else torch.float32
+        net = ConeTCN(task, generator, width=self.width, depth=self.depth, top=self.top, dtype=dtype)
+        return net.to(torch.device(self.device))
+
+    def warm(self) -> WarmUp:
+        """The offline phase."""
+        return WarmUp(epochs=self.epochs, rate=self.warm_rate)
+
+
+def _plain(
+    task: Task, seed: int, options: Options, *, replay: bool = False, distil: float = 0.0, online: bool = True
+) -> Forecaster:
+    """A Gaussian network with AdamW, and perhaps memory."""
+    chosen, generator = parsed(PlainOptions(), options), torch.Generator().manual_seed(seed)
+    slots = Slots[ConeTrace](
+        chosen.net(task, generator),
+        Gaussian(),
+        AdamW(chosen.rate),
+        replay=Reservoir(chosen.memory, generator) if replay else None,
+    )
+    learning = Learning(
+        reduction="mean",
+        share=chosen.share,
+        draws=chosen.draws,
+        distil=distil,
+        dropout=chosen.dropout,
+        labels=chosen.labels,
+        limit=chosen.limit,
+        online=online,
+        warm=chosen.warm(),
+    )
+    return NeuralForecaster(task, slots, learning, generator)
+
+
+@recipe
+def frozen(task: Task, seed: int, options: Options) -> Forecaster:
+    """The network as the warm-up left it."""
+    return _plain(task, seed, options, online=False)
+
+
+@recipe
+def ogd(task: Task, seed: int, options: Options) -> Forecaster:
+    """Online gradient descent: one AdamW step on each new example."""
+    return _plain(task, seed, options)
+
+
+@recipe
+def er(task: Task, seed: int, options: Options) -> Forecaster:
+    """Experience replay: as OGD, with 8 remembered examples beside each new one."""
+    return _plain(task, seed, options, replay=True)
+
+
+@recipe
+def derpp(task: Task, seed: int, options: Options) -> Forecaster:
+    """DER++: as ER, and the outputs on remembered examples stay near what they were."""
+    return _plain(task, seed, options, replay=True, distil=0.2)
+
+
+# ---- NatSR -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NatsrOptions(PlainOptions):
+    """NatSR, with each reading of the paper under a name (docs/decisions/0003)."""
+
+    rate: float = 0.005
+    dof: float = 50.0
+    beta: float = 0.14
+    average: float = 0.555
+    law: Literal["paper", "box", "fixed"] = "paper"
+    rule: DampingRule = "pi"
+    reduction: Reduction = "root"
+    finish: Literal["sgd", "adamw"] = "sgd"
+    order: Literal["after", "before"] = "after"
+    damped: Literal["step", "refresh"] = "step"
+    probes: int = 16
+    probe: Literal["rademacher", "sampled"] = "rademacher"
+    clip: Literal["bound", "none"] = "bound"
+    every: int = 100
+    scale_rate: float = 0.1
+    scale_floor: float = 1e-4
+    scale_reading: Literal["variance", "precursor"] = "variance"
+
+    def natural(self) -> Natural[ConeTrace]:
+        """The curvature slot."""
+        options = NaturalOptions(
+            law=DAMPING_LAWS[self.law](self.beta),
+            average=self.average,
+            order=self.order,
+            damped=self.damped,
+            probes=self.probes,
+            probe=self.probe,
+            clip=self.clip,
+        )
+        return Natural(options, Curvature(self.average, self.rule), WorstLosses(every=self.every))
+
+    def learning(self) -> Learning:
+        """How a step is put together."""
+        return Learning(
+            reduction=self.reduction,
+            share=self.share,
+            draws=self.draws,
+            scale_rate=self.scale_rate,
+            scale_floor=self.scale_floor,
+            scale_reading=self.scale_reading,
+            dropout=self.dropout,
+            labels=self.labels,
+            limit=self.limit,
+            warm=self.warm(),
+        )
+
+
+def _natsr(task: Task, seed: int, chosen: NatsrOptions) -> Forecaster:
+    generator = torch.Generator().manual_seed(seed)
+    slots = Slots[ConeTrace](
+        chosen.net(task, generator),
+        StudentT(chosen.dof),
+        Sgd(chosen.rate) if chosen.finish == "sgd" else AdamW(chosen.rate),
+        replay=Reservoir(chosen.memory, generator) if chosen.memory else None,
+        natural=chosen.natural(),
+    )
+    return NeuralForecaster(task, slots, chosen.learning(), generator)
+
+
+@recipe
+def natsr(task: Task, seed: int, options: Options) -> Forecaster:
+    """Natural Score-driven Replay, stable: 50 degrees of freedom, plain steps."""
+    return _natsr(task, seed, parsed(NatsrOptions(), options))
+
+
+@recipe
+def natsr_fast(task: Task, seed: int, options: Options) -> Forecaster:
+    """Natural Score-driven Replay, fast: 500 degrees of freedom, AdamW on top of the natural gradient."""
+    return _natsr(task, seed, parsed(NatsrOptions(dof=500.0, finish="adamw", rate=1e-4), options))
+
+
+METHODS = tuple(RECIPES)
