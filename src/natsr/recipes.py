@@ -1,13 +1,13 @@
 """Methods by name: each is a few lines that put parts into slots.
 
-To add one, write a function of `(task, seed, options)`, decorate it with its name, and `natsr.checks` runs over it.
+To add one, write a function of `(task, setting, options)`, decorate it with its name, and `natsr.checks` runs over it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -27,11 +27,24 @@ from natsr.replay import Reservoir
 from natsr.types import Option, OptionError, Task
 
 Options = Mapping[str, Option]
-Recipe = Callable[[Task, int, Options], Forecaster]
+
+
+class Setting(NamedTuple):
+    """What a forecaster is made with besides its options."""
+
+    seed: int = 0
+    device: str = "cpu"
+
+    def generator(self) -> torch.Generator:
+        """The one source of everything random in it; on the CPU, so that a seed means the same everywhere."""
+        return torch.Generator().manual_seed(self.seed)
+
+
+Recipe = Callable[[Task, Setting, Options], Forecaster]
 RECIPES: dict[str, Recipe] = {}
 
 
-def make(name: str, task: Task, *, seed: int = 0, options: Options | None = None) -> Forecaster:
+def make(name: str, task: Task, *, seed: int = 0, options: Options | None = None, device: str = "cpu") -> Forecaster:
     """A fresh forecaster.
 
     Args:
@@ -39,13 +52,14 @@ def make(name: str, task: Task, *, seed: int = 0, options: Options | None = None
         task: What is forecast.
         seed: Of everything random in it.
         options: Settings that differ from the method's defaults, by name.
+        device: Where a network lives.
 
     Raises:
         OptionError: If the name or an option is not known; the nearest ones are named.
     """
     if name not in RECIPES:
         raise OptionError(f"method {name!r} is not known; {nearest(name, list(RECIPES))}")
-    return RECIPES[name](task, seed, options or {})
+    return RECIPES[name](task, Setting(seed, device), options or {})
 
 
 def recipe(function: Recipe) -> Recipe:
@@ -71,41 +85,41 @@ class RlsOptions:
 
 
 @recipe
-def last_value(task: Task, seed: int, options: Options) -> Forecaster:
+def last_value(task: Task, setting: Setting, options: Options) -> Forecaster:
     """The last value, for every step."""
-    del seed
+    del setting
     parsed(NoOptions(), options)
     return LastValue(task)
 
 
 @recipe
-def seasonal(task: Task, seed: int, options: Options) -> Forecaster:
+def seasonal(task: Task, setting: Setting, options: Options) -> Forecaster:
     """The value one season before."""
-    del seed
+    del setting
     parsed(NoOptions(), options)
     return Seasonal(task)
 
 
 @recipe
-def mean(task: Task, seed: int, options: Options) -> Forecaster:
+def mean(task: Task, setting: Setting, options: Options) -> Forecaster:
     """The running mean."""
-    del seed
+    del setting
     parsed(NoOptions(), options)
     return RunningMean(task)
 
 
 @recipe
-def rls(task: Task, seed: int, options: Options) -> Forecaster:
+def rls(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Each channel from its own lags, by recursive least squares."""
-    del seed
+    del setting
     chosen = parsed(RlsOptions(), options)
     return RecursiveLeastSquares(task, chosen.forgetting, chosen.ridge)
 
 
 @recipe
-def rls_mv(task: Task, seed: int, options: Options) -> Forecaster:
+def rls_mv(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Each channel from the lags of all, by ridge recursive least squares."""
-    del seed
+    del setting
     chosen = parsed(RlsOptions(ridge=10.0), options)
     return MultivariateRLS(task, chosen.forgetting, chosen.ridge)
 
@@ -129,14 +143,13 @@ class PlainOptions:
     top: int = 320
     epochs: int = 6
     warm_rate: float = 1e-3
-    device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
 
-    def net(self, task: Task, generator: torch.Generator) -> ConeTCN:
+    def net(self, task: Task, generator: torch.Generator, device: str) -> ConeTCN:
         """The network, freshly drawn."""
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         net = ConeTCN(task, generator, width=self.width, depth=self.depth, top=self.top, dtype=dtype)
-        return net.to(torch.device(self.device))
+        return net.to(torch.device(device))
 
     def warm(self) -> WarmUp:
         """The offline phase."""
@@ -144,12 +157,12 @@ class PlainOptions:
 
 
 def _plain(
-    task: Task, seed: int, options: Options, *, replay: bool = False, distil: float = 0.0, online: bool = True
+    task: Task, setting: Setting, options: Options, *, replay: bool = False, distil: float = 0.0, online: bool = True
 ) -> Forecaster:
     """A Gaussian network with AdamW, and perhaps memory."""
-    chosen, generator = parsed(PlainOptions(), options), torch.Generator().manual_seed(seed)
+    chosen, generator = parsed(PlainOptions(), options), setting.generator()
     slots = Slots[ConeTrace](
-        chosen.net(task, generator),
+        chosen.net(task, generator, setting.device),
         Gaussian(),
         AdamW(chosen.rate),
         replay=Reservoir(chosen.memory, generator) if replay else None,
@@ -169,27 +182,27 @@ def _plain(
 
 
 @recipe
-def frozen(task: Task, seed: int, options: Options) -> Forecaster:
+def frozen(task: Task, setting: Setting, options: Options) -> Forecaster:
     """The network as the warm-up left it."""
-    return _plain(task, seed, options, online=False)
+    return _plain(task, setting, options, online=False)
 
 
 @recipe
-def ogd(task: Task, seed: int, options: Options) -> Forecaster:
+def ogd(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Online gradient descent: one AdamW step on each new example."""
-    return _plain(task, seed, options)
+    return _plain(task, setting, options)
 
 
 @recipe
-def er(task: Task, seed: int, options: Options) -> Forecaster:
+def er(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Experience replay: as OGD, with 8 remembered examples beside each new one."""
-    return _plain(task, seed, options, replay=True)
+    return _plain(task, setting, options, replay=True)
 
 
 @recipe
-def derpp(task: Task, seed: int, options: Options) -> Forecaster:
+def derpp(task: Task, setting: Setting, options: Options) -> Forecaster:
     """DER++: as ER, and the outputs on remembered examples stay near what they were."""
-    return _plain(task, seed, options, replay=True, distil=0.2)
+    return _plain(task, setting, options, replay=True, distil=0.2)
 
 
 # ---- NatSR -------------------------------------------------------------------------------------------------------
@@ -246,10 +259,10 @@ class NatsrOptions(PlainOptions):
         )
 
 
-def _natsr(task: Task, seed: int, chosen: NatsrOptions) -> Forecaster:
-    generator = torch.Generator().manual_seed(seed)
+def _natsr(task: Task, setting: Setting, chosen: NatsrOptions) -> Forecaster:
+    generator = setting.generator()
     slots = Slots[ConeTrace](
-        chosen.net(task, generator),
+        chosen.net(task, generator, setting.device),
         StudentT(chosen.dof),
         Sgd(chosen.rate) if chosen.finish == "sgd" else AdamW(chosen.rate),
         replay=Reservoir(chosen.memory, generator) if chosen.memory else None,
@@ -259,15 +272,15 @@ def _natsr(task: Task, seed: int, chosen: NatsrOptions) -> Forecaster:
 
 
 @recipe
-def natsr(task: Task, seed: int, options: Options) -> Forecaster:
+def natsr(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Natural Score-driven Replay, stable: 50 degrees of freedom, plain steps."""
-    return _natsr(task, seed, parsed(NatsrOptions(), options))
+    return _natsr(task, setting, parsed(NatsrOptions(), options))
 
 
 @recipe
-def natsr_fast(task: Task, seed: int, options: Options) -> Forecaster:
+def natsr_fast(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Natural Score-driven Replay, fast: 500 degrees of freedom, AdamW on top of the natural gradient."""
-    return _natsr(task, seed, parsed(NatsrOptions(dof=500.0, finish="adamw", rate=1e-4), options))
+    return _natsr(task, setting, parsed(NatsrOptions(dof=500.0, finish="adamw", rate=1e-4), options))
 
 
 METHODS = tuple(RECIPES)
