@@ -11,19 +11,11 @@ factors to be independent and the positions to be uncorrelated ("expand"):
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from natsr.kronecker import Kronecker
-
-
-class Tap(NamedTuple):
-    """What one layer saw and got back."""
-
-    inputs: Tensor  # (B, S, I)
-    grads: Tensor  # (K, B, S, O): K probes of the output gradient (K = 1 for a plain gradient)
+from natsr.taps import Tap as Tap
 
 
 def input_factor(inputs: Tensor, weights: Tensor) -> Tensor:
