@@ -1,0 +1,158 @@
+"""Results on disk survive a kill at any moment, and what is there is not run again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from natsr.bench.cells import NUMBERS, Cell, Result
+from natsr.bench.results import appending, from_line, missing, read, to_line
+from natsr.types import DataError
+
+#: The fields that scripts rely on.
+CONTRACT = [
+    "method",
+    "dataset",
+    "horizon",
+    "seed",
+    "protocol",
+    "tuned_on",
+    "options",
+    "steps",
+    "mae",
+    "mse",
+    "mase",
+    "crps",
+    "coverage_90",
+    "width_90",
+    "seconds",
+    "ms_per_step",
+    "peak_mib",
+    "device",
+    "threads",
+    "version",
+    "error",
+]
+
+CELL = Cell("er", "ETTh1", 24, seed=1, options=(("labels", "fresh"), ("rate", 1e-4)), tuned_on="validation", window=30)
+DONE = Result(CELL, {"steps": 10, "mase": 1.25, "mae": 0.5, "refused": 0})
+FAILED = Result(replace(CELL, seed=2), error="FloatingPointError: not finite")
+
+
+def write(path: Path, *results: Result) -> None:
+    with appending(path) as append:
+        for result in results:
+            append(result)
+
+
+def test_line_holds_every_field_of_the_contract() -> None:
+    fields = json.loads(to_line(DONE))
+    assert [name for name in CONTRACT if name not in fields] == []
+    assert fields["options"] == {"labels": "fresh", "rate": 1e-4}
+    assert fields["crps"] is None and fields["error"] is None
+
+
+def test_failed_line_has_no_numbers() -> None:
+    fields = json.loads(to_line(FAILED))
+    assert fields["error"] == "FloatingPointError: not finite"
+    assert [fields[name] for name in NUMBERS] == [None] * len(NUMBERS)
+
+
+@pytest.mark.parametrize("result", [DONE, FAILED, Result(replace(CELL, max_steps=7, part="validation"), {"mae": 1.0})])
+def test_line_round_trip(result: Result) -> None:
+    assert from_line(to_line(result)) == result
+
+
+def test_numbers_and_an_error_exclude_each_other() -> None:
+    with pytest.raises(DataError, match="expected one of the two"):
+        Result(CELL, {"mae": 1.0}, error="x")
+
+
+def test_not_a_number_is_not_written() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        to_line(Result(CELL, {"mase": float("nan")}))
+
+
+def test_append_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "results.jsonl"
+    write(path, DONE)
+    write(path, FAILED)
+    assert read(path) == [DONE, FAILED]
+
+
+def test_last_line_of_a_cell_counts(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    again = replace(FAILED, error=None, numbers={"mae": 1.0})
+    write(path, FAILED, DONE, again)
+    assert read(path) == [again, DONE]
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1])
+def test_torn_last_line_is_ignored_and_then_removed(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "r.jsonl"
+    write(path, DONE)
+    whole = path.read_bytes()
+    path.write_bytes(whole + to_line(FAILED).encode()[:kept])
+    assert read(path) == [DONE]
+    write(path, FAILED)
+    assert path.read_bytes() == whole + to_line(FAILED).encode() + b"\n"
+
+
+def test_torn_only_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"method"')
+    assert read(path) == []
+    write(path, DONE)
+    assert read(path) == [DONE]
+
+
+def test_whole_last_line_without_its_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(to_line(DONE))
+    assert read(path) == [DONE]
+    write(path, FAILED)
+    assert read(path) == [DONE, FAILED]
+
+
+def test_damage_in_the_middle_is_reported_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(to_line(DONE) + "\nnonsense\n" + to_line(FAILED) + "\n")
+    with pytest.raises(DataError, match="line 2.*'nonsense' is not a result"):
+        read(path)
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a file"):
+        read(tmp_path / "gone.jsonl")
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with appending(path) as append:
+        append(DONE)
+        with pytest.raises(DataError, match="another process"), appending(path):
+            pass
+    assert read(path) == [DONE]
+
+
+def test_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"), appending(tmp_path / "file" / "r.jsonl"):
+        pass
+
+
+def test_every_line_is_there_before_the_next_cell(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with appending(path) as append:
+        append(DONE)
+        assert read(path) == [DONE]
+
+
+def test_missing_skips_what_is_done_and_retries_failures_only_if_asked() -> None:
+    new = replace(CELL, seed=3)
+    cells = [CELL, FAILED.cell, new, new]
+    assert missing(cells, [DONE, FAILED]) == [new]
+    assert missing(cells, [DONE, FAILED], retry_failed=True) == [FAILED.cell, new]
