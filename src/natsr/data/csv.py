@@ -6,6 +6,7 @@ Rows in messages are counted from 1, the first row after the header.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -87,16 +88,19 @@ def _read_table(path: Path, header: Literal["infer"] | None = "infer") -> pd.Dat
     if not path.is_file():
         raise DataError(f"{path} does not exist, expected a CSV file; {_nearest_files(path)}")
     try:
-        table = pd.read_csv(
-            path,
-            sep=_separator(path),
-            header=header,
-            na_values=_MISSING,
-            keep_default_na=False,
-            skipinitialspace=True,
-            low_memory=False,
-            index_col=False,
-        )
+        with warnings.catch_warnings():
+            # Rows with more cells than the header would otherwise lose their last ones.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(
+                path,
+                sep=_separator(path),
+                header=header,
+                na_values=_MISSING,
+                keep_default_na=False,
+                skipinitialspace=True,
+                low_memory=False,
+                index_col=False,
+            )
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} is empty, expected a header and rows; check how it was written") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, OSError, EOFError) as error:

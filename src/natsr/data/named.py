@@ -72,7 +72,7 @@ def _hourly(name: str, files: tuple[File, ...], rows: int, channels: int, about:
 
 
 _ECL_ABOUT = ("UCI ElectricityLoadDiagrams20112014, hourly, as prepared for LSTNet", "CC BY 4.0")
-_TRAFFIC_ABOUT = ("Caltrans PeMS, as prepared for LSTNet", "none stated (public data of the State of California)")
+_TRAFFIC_ABOUT = ("Caltrans PeMS, as prepared for LSTNet", "none stated")
 _ETTM1 = "6ce1759b1a18e3328421d5d75fadcb316c449fcd7cec32820c8dafda71986c9e"
 _ETTM2 = "db973ca252c6410a30d0469b13d696cf919648d0f3fd588c60f03fdbdbadd1fd"
 
@@ -90,7 +90,7 @@ _ALL = (
         12,
         (
             "NOAA local climatological data, as prepared for Informer (github.com/zhouhaoyi/Informer2020)",
-            "public domain",
+            "public domain (work of the US government)",
         ),
     ),
     _hourly(
@@ -217,7 +217,7 @@ def _series(known: Dataset, download: bool, progress: Progress) -> Series:
         if copy is not None:
             return _described(store.read_copy(copy, known.name), known, copy)
         if not download:
-            raise store.missing(known.files, "it was not to be downloaded; get it")
+            raise store.missing(known.files, "it was not to be downloaded")
         found = store.fetch(known.files, progress)
     file, path = found
     sha256 = store.checked(file, path)
@@ -267,7 +267,7 @@ def verify(name: str) -> Verified:
     known = dataset(name)
     found = store.find(known.files)
     if found is None:
-        raise store.missing(known.files, "there is nothing to verify; load the dataset, or get the file")
+        raise store.missing(known.files, "so there is nothing to verify")
     file, path = found
     return Verified(path, store.checked(file, path), file.sha256 is not None or file.git_blob is not None)
 
@@ -278,7 +278,7 @@ def export_npz(name: str, folder: str | Path) -> Path:
     series = _series(known, download=True, progress=silent)
     found = store.find(known.files)
     if found is None:
-        raise store.missing(known.files, "only a parsed copy of it is there; get the file")
+        raise store.missing(known.files, "only a parsed copy of it is there")
     target = Path(folder) / store.copy_name(known.stem, store.checked(*found))
     store.write_copy(series, target)
     return target

@@ -90,7 +90,7 @@ class Series:
 def unknown(what: str, got: str, known: Sequence[str], where: str = "") -> str:
     """The message about a name that does not exist, with the nearest ones that do."""
     lowered = {name.lower(): name for name in known}
-    near = [lowered[name] for name in get_close_matches(got.lower(), list(lowered), n=3, cutoff=0.5)]
+    near = [lowered[name] for name in get_close_matches(got.lower(), list(lowered), n=3, cutoff=0.6)]
     hint = f"did you mean {' or '.join(near)}?" if near else "use one of these"
     listed = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
     return f"{what} {got!r} is unknown{' in ' + where if where else ''}, expected one of {listed}; {hint}"

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -27,6 +28,8 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 PACKAGED = Path(__file__).parent / "sample"
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30
+#: Raised when the same file is parsed into something else, so that older copies are made again.
+_COPY_VERSION = 1
 
 
 def silent(_done: int, _of: int, _what: str) -> None:
@@ -98,24 +101,24 @@ def fetch(files: tuple[File, ...], progress: Progress = silent) -> tuple[File, P
     Raises:
         DataError: It cannot be had; says which file is meant, where it was looked for and where it can be found.
     """
-    failure = "it has no official address to fetch it from"
-    addresses = [(file, file.url) for file in files if file.url is not None]
-    for file, url in addresses[:1]:
-        try:
-            return file, _download(file, url, progress)
-        except OSError as error:  # no network, no such page, no room, not allowed to write
-            failure = f"downloading it failed ({error})"
-    source = f" from {addresses[0][1]}" if addresses else ""
-    raise missing(files, f"{failure}; get it{source}")
+    reason = "it has no official address to fetch it from"
+    for file in files:
+        if file.url is not None:
+            try:
+                return file, _download(file, file.url, progress)
+            except (OSError, HTTPException) as error:  # no network, no such page, no room, not allowed to write
+                reason = f"downloading it failed ({error})"
+    raise missing(files, reason)
 
 
 def missing(files: tuple[File, ...], reason: str) -> DataError:
     """The error about a file that is in none of the folders."""
     names = " or ".join(file.name for file in files)
     places = ", ".join(str(folder) for folder in folders() if folder != PACKAGED)
+    sources = " or ".join(file.url for file in files if file.url is not None)
     return DataError(
-        f"{names} was not found in {places}, and {reason} and put it into one of these folders "
-        "(NATSR_DATA names a folder of yours)"
+        f"{names} was not found in {places}, and {reason}; get it{' from ' + sources if sources else ''} and put it "
+        "into one of these folders (NATSR_DATA names one of your choice)"
     )
 
 
@@ -169,6 +172,7 @@ def write_copy(series: Series, path: Path) -> None:
     with atomic(path) as stream:
         np.savez(
             stream,
+            version=np.array(_COPY_VERSION),
             times=series.times.astype("datetime64[s]").astype(np.int64),
             values=series.values,
             columns=np.array(series.columns),
@@ -181,10 +185,12 @@ def read_copy(path: Path, name: str) -> Series:
     """Read what `write_copy` kept.
 
     Raises:
-        DataError: The copy is damaged.
+        DataError: The copy is damaged, or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
+            if int(kept["version"]) != _COPY_VERSION:
+                raise ValueError(f"version {int(kept['version'])}, not {_COPY_VERSION}")
             return Series(
                 name,
                 kept["times"].astype("datetime64[s]"),
@@ -194,7 +200,9 @@ def read_copy(path: Path, name: str) -> Series:
                 notes=tuple(kept["notes"].tolist()),
             )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is damaged ({error}), expected a parsed copy of {name}; delete it") from error
+        raise DataError(
+            f"{path} cannot be used ({error}), expected a parsed copy of {name}; delete it or export it again"
+        ) from error
 
 
 def keep_copy(series: Series, stem: str, sha256: str) -> None:

@@ -1,0 +1,279 @@
+"""Every way to write a table that we read, and every mistake in one that we name."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from natsr.data.csv import read_csv, read_matrix
+from natsr.data.series import Series
+from natsr.data.store import PACKAGED
+from natsr.types import DataError, OptionError
+
+NAN = float("nan")
+
+
+def written(folder: Path, text: str, name: str = "table.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def table(folder: Path, text: str) -> Series:
+    return read_csv(written(folder, text))
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (("2024-01-31 15:00:00", "2024-01-31 16:00:00"), "2024-01-31T15:00:00"),
+        (("2024-01-31T15:00", "2024-01-31T16:00"), "2024-01-31T15:00:00"),
+        (("2024-01-31", "2024-02-01"), "2024-01-31T00:00:00"),
+        (("1/31/2010 0:00", "1/31/2010 1:00"), "2010-01-31T00:00:00"),
+        (("31/1/2010 0:00:00", "31/1/2010 1:00:00"), "2010-01-31T00:00:00"),
+        (("31.01.2010 00:00", "31.01.2010 01:00"), "2010-01-31T00:00:00"),
+        (("1/31/2010 11:00 AM", "1/31/2010 1:00 PM"), "2010-01-31T11:00:00"),
+        (("1706713200", "1706716800"), "2024-01-31T15:00:00"),
+        (("1706713200000", "1706716800000"), "2024-01-31T15:00:00"),
+        (("20240131", "20240201"), "2024-01-31T00:00:00"),
+    ],
+)
+def test_times_in_many_forms(tmp_path: Path, cells: tuple[str, str], expected: str) -> None:
+    series = table(tmp_path, f"x,date\n1,{cells[0]}\n2,{cells[1]}\n")
+    assert str(series.times[0]) == expected and series.columns == ("x",)
+    assert series.values[:, 0].tolist() == [1.0, 2.0] and series.notes == ()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("2024-01-31T15:00:00+02:00", "2024-01-31T16:00:00+02:00"),
+        ("2024-01-31 13:00:00Z", "2024-01-31 14:00:00Z"),
+        ("2024-01-31 15:00:00+0200", "2024-01-31 17:00:00+0300"),  # over a change of the clock
+    ],
+)
+def test_time_zones_become_utc_and_it_is_said(tmp_path: Path, cells: tuple[str, str]) -> None:
+    series = table(tmp_path, f"when,x\n{cells[0]},1\n{cells[1]},2\n")
+    assert [str(moment) for moment in series.times] == ["2024-01-31T13:00:00", "2024-01-31T14:00:00"]
+    assert series.notes == ("times in when carry a time zone; they were converted to UTC",)
+
+
+def test_the_order_of_day_and_month_is_the_one_that_increases(tmp_path: Path) -> None:
+    days = [f"{day}/{month}/2010" for month in (1, 2) for day in range(1, 29)]
+    series = table(tmp_path, "date,x\n" + "".join(f"{day},{row}\n" for row, day in enumerate(days)))
+    assert str(series.times[27]) == "2010-01-28T00:00:00" and str(series.times[-1]) == "2010-02-28T00:00:00"
+    doubtful = table(tmp_path, "date,x\n1/2/2010,1\n2/2/2010,2\n3/2/2010,3\n")
+    assert "can be read as %m/%d/%Y or %d/%m/%Y; the first was taken" in doubtful.notes[0]
+
+
+def test_year_month_day_hour_columns_make_a_time(tmp_path: Path) -> None:
+    series = table(tmp_path, "No,year,month,day,hour,pm,wind\n1,2010,1,31,22,4,NW\n2,2010,1,31,23,5,cv\n")
+    assert [str(moment) for moment in series.times] == ["2010-01-31T22:00:00", "2010-01-31T23:00:00"]
+    assert series.columns == ("pm",)
+    assert series.notes == ("column No counts the rows and was left out", "column wind holds text and was left out")
+
+
+def test_the_time_column_may_be_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "made,seen,x\n2024-01-01,2024-02-01,1\n2024-01-01,2024-02-02,2\n")
+    assert str(read_csv(path, time="seen", targets=["x"]).times[0]) == "2024-02-01T00:00:00"
+
+
+def test_too_many_cells_are_refused_even_where_pandas_only_warns(tmp_path: Path) -> None:
+    path = written(tmp_path, "date,x\n2024-01-01,1,7\n2024-01-02,2,8\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(DataError, match="expected UTF-8 text with as many cells in each row as in the header"):
+            read_csv(path)
+
+
+def test_a_counter_with_another_name_is_a_value(tmp_path: Path) -> None:
+    assert table(tmp_path, "date,line\n2024-01-01,1\n2024-01-02,2\n").columns == ("line",)
+
+
+# Gaps and missing values
+
+
+@pytest.mark.parametrize("token", ["", "NA", "NaN", "null", "?", " NA"])
+def test_missing_tokens(tmp_path: Path, token: str) -> None:
+    series = table(tmp_path, f"date,x,y\n2024-01-01,1,1\n2024-01-02,{token},2\n2024-01-03,3,3\n")
+    np.testing.assert_array_equal(series.values, [[1, 1], [NAN, 2], [3, 3]])
+
+
+def test_missing_rows_of_a_regular_grid_are_put_back(tmp_path: Path) -> None:
+    hours = [0, 1, 2, 5, 6, 8]
+    series = table(tmp_path, "date,x\n" + "".join(f"2024-01-01 0{hour}:00,{hour}\n" for hour in hours))
+    np.testing.assert_array_equal(series.values[:, 0], [0, 1, 2, NAN, NAN, 5, 6, NAN, 8])
+    assert series.regular and series.step_seconds == 3600 and (np.diff(series.times) == np.timedelta64(3600, "s")).all()
+    assert series.notes == ("3 missing rows were put back as missing values (the step is 3600 s)",)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["2024-01-01", "2024-02-01", "2024-03-01", "2024-04-01"],
+        ["2024-01-01 00:00", "2024-01-01 00:01", "2024-01-01 00:02", "2029-01-01 00:00"],
+    ],
+)
+def test_rows_without_a_regular_step_are_taken_as_they_come(tmp_path: Path, times: list[str]) -> None:
+    series = table(tmp_path, "date,x\n" + "".join(f"{moment},1.5\n" for moment in times))
+    assert not series.regular and len(series) == 4 and "keep no regular step" in " ".join(series.notes)
+
+
+def test_infinite_values_count_as_missing_and_it_is_said(tmp_path: Path) -> None:
+    series = table(tmp_path, "date,x\n2024-01-01,1\n2024-01-02,inf\n2024-01-03,-inf\n2024-01-04,2\n")
+    np.testing.assert_array_equal(series.values[:, 0], [1, NAN, NAN, 2])
+    assert series.notes == ("column x had 2 infinite values, which count as missing",)
+
+
+def test_a_constant_column_is_only_noted(tmp_path: Path) -> None:
+    series = table(tmp_path, "date,x,y\n2024-01-01,4,1\n2024-01-02,4,2\n")
+    assert series.columns == ("x", "y") and series.notes == ("column x is constant (4)",)
+
+
+def test_an_empty_column_is_left_out_and_it_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, "date,x,y\n2024-01-01,,1\n2024-01-02,NA,2\n")
+    assert read_csv(path).columns == ("y",)
+    assert read_csv(path).notes == ("column x has no values and was left out",)
+    with pytest.raises(DataError, match="target 'x' has no value in any row, expected some; choose another"):
+        read_csv(path, targets=["x"])
+
+
+def test_targets_are_taken_in_their_order(tmp_path: Path) -> None:
+    path = written(tmp_path, "date,a,b,c\n2024-01-01,1,2,3\n2024-01-02,4,5,6\n")
+    assert read_csv(path, targets=["c", "a"]).values.tolist() == [[3, 1], [6, 4]]
+    assert read_csv(path, targets="all").columns == ("a", "b", "c")
+
+
+def test_semicolons_tabs_and_packed_files(tmp_path: Path) -> None:
+    text = "date,x\n2024-01-01,1\n2024-01-02,2\n"
+    packed = tmp_path / "packed.csv.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    paths = [written(tmp_path, text.replace(",", mark), f"t{ord(mark)}.csv") for mark in ";\t"]
+    for path in (packed, *paths):
+        assert read_csv(path).values[:, 0].tolist() == [1, 2]
+
+
+# Mistakes: each is named, with what was expected and what to do
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty, expected a header and rows; check"),
+        ("date,x\n2024-01-01,1\n", "has 1 rows after its header, expected at least 2; use a longer file"),
+        ("a,b\n1,2\n3,4\n", "no time column was found among a, b; expected one with dates.*name it"),
+        (
+            "date,x\n2024-01-01,1\n2024-01-02,2\n2024-01-02,3\n",
+            "rows 2 and 3 both have time 2024-01-02T00:00:00, expected each time once; remove one",
+        ),
+        (
+            "date,x\n2024-01-01,1\n2024-01-02,2\n2024-01-01,3\n",
+            "rows 1 and 3 both have time 2024-01-01T00:00:00, expected each time once",
+        ),
+        ("date,x\n2024-01-01T00:00:00.1,1\n2024-01-01T00:00:00.2,2\n", "times are kept to the second"),
+        (
+            "date,x\n2024-01-01,1\n2024-01-03,2\n2024-01-02,3\n",
+            "row 3 has time 2024-01-02T00:00:00, before row 2 with 2024-01-03T00:00:00; expected increasing.*sort",
+        ),
+        (
+            "date,x\n2024-01-01,1\n2024-01-02,2\nsoon,3\n",
+            "row 3 has date = soon, expected a time like those of the other rows; correct or remove",
+        ),
+        (
+            "year,month,day,x\n2024,1,31,1\n2024,2,31,2\n",
+            "row 2 has year = 2024, month = 2, day = 31, expected a time",
+        ),
+        (
+            "date,x\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3o\n2024-01-04,4\n",
+            r"column 'x' has '3o' in row 3 \(1 such cells\), expected a number or an empty cell; correct it, or choose",
+        ),
+        ("date,x\n2024-01-01,a\n2024-01-02,b\n", "has no column of numbers, expected at least one among date, x"),
+        ("date,x\n2024-01-01,1,7\n2024-01-02,2,8\n", "cannot be read as a CSV file"),
+        ("date,x\n2024-01-01,1\n2024-01-02,2,8\n", "cannot be read as a CSV file"),
+    ],
+)
+def test_mistakes_in_a_file(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        table(tmp_path, text)
+
+
+def test_text_in_a_target_names_row_and_value(tmp_path: Path) -> None:
+    path = written(tmp_path, "date,x,wind\n2024-01-01,1,NW\n2024-01-02,2,SE\n")
+    with pytest.raises(DataError, match=r"column 'wind' has 'NW' in row 1 \(2 such cells\), expected a number"):
+        read_csv(path, targets=["wind"])
+
+
+def test_a_missing_file_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    written(tmp_path, "x", "weather.csv")
+    with pytest.raises(DataError, match=r"wether.csv does not exist, expected a CSV file; did you mean weather.csv\?"):
+        read_csv(tmp_path / "wether.csv")
+    with pytest.raises(DataError, match="the folder .*nowhere does not exist either"):
+        read_csv(tmp_path / "nowhere" / "x.csv")
+    with pytest.raises(DataError, match="is a folder, expected a CSV file; name a file in it"):
+        read_csv(tmp_path)
+
+
+def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no CSV file in"):
+        read_csv(tmp_path / "x.csv")
+
+
+def test_unknown_columns_are_answered_with_the_nearest(tmp_path: Path) -> None:
+    path = written(tmp_path, "stamp,load,wind\n2024-01-01,1,2\n2024-01-02,2,3\n")
+    with pytest.raises(OptionError, match=r"time column 'stmp' is unknown in the file.*did you mean stamp\?"):
+        read_csv(path, time="stmp")
+    with pytest.raises(OptionError, match=r"target 'laod' is unknown.*expected one of load, wind; did you mean load\?"):
+        read_csv(path, targets=["laod"])
+    with pytest.raises(OptionError, match="no target was named, expected some of load, wind"):
+        read_csv(path, targets=[])
+
+
+def test_a_named_time_column_without_times_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "stamp,load,place\n2024-01-01,1,a\n2024-01-02,2,b\n")
+    with pytest.raises(DataError, match="time column 'place' begins with 'a', expected dates such as"):
+        read_csv(path, time="place")
+    with pytest.raises(DataError, match="time column 'load' begins with"):
+        read_csv(path, time="load")
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "noise.csv"
+    path.write_bytes(bytes(range(128, 256)) * 20)
+    with pytest.raises(DataError, match="cannot be read as a CSV file .* expected UTF-8 text"):
+        read_csv(path)
+    broken = tmp_path / "broken.csv.gz"
+    broken.write_bytes(gzip.compress(b"date,x\n2024-01-01,1\n" * 100)[:40])
+    with pytest.raises(DataError, match="cannot be read as a CSV file"):
+        read_csv(broken)
+
+
+# Whole files
+
+
+def test_the_bundled_sample_is_read_whole_and_fast() -> None:
+    read_csv(PACKAGED / "BeijingPM25.csv")  # the first call pays for what pandas sets up
+    start = time.perf_counter()
+    series = read_csv(PACKAGED / "BeijingPM25.csv")
+    assert time.perf_counter() - start < 1
+    assert series.values.shape == (43824, 7) and series.missing == 2067 and series.regular
+    assert series.columns == ("pm2.5", "DEWP", "TEMP", "PRES", "Iws", "Is", "Ir")
+    assert series.values[:, 0][24:27].tolist() == [129.0, 148.0, 159.0]
+    assert int(np.isnan(series.values[:, 0]).sum()) == 2067
+    assert (str(series.times[0]), str(series.times[-1])) == ("2010-01-01T00:00:00", "2014-12-31T23:00:00")
+
+
+def test_a_matrix_without_header_gets_nominal_times(tmp_path: Path) -> None:
+    path = tmp_path / "m.txt.gz"
+    path.write_bytes(gzip.compress(b"1,2.5,3\n4,5,6\n"))
+    series = read_matrix(path, "2016-07-01T02:00:00", 3600)
+    assert series.values.tolist() == [[1, 2.5, 3], [4, 5, 6]] and series.columns == ("0", "1", "2")
+    assert [str(moment) for moment in series.times] == ["2016-07-01T02:00:00", "2016-07-01T03:00:00"]
+    assert series.notes == ("the file has no times; its first row was given 2016-07-01T02:00:00",)
