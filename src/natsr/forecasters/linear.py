@@ -96,7 +96,7 @@ class _LeastSquares(Forecaster):
         first = known if example.fresh is None else known & (torch.arange(self.task.horizon) == 0)[:, None]
         included = self._grouped(first).any(2)  # (G, B): P holds this regressor, or does after this call
         entering = self._grouped(first & new).any(2)
-        for place in range(x.shape[1]):
+        for place in entering.any(0).nonzero()[:, 0].tolist():
             self._take_in(x[:, place], entering[:, place])
         self._move(x, y, self._grouped(new), included)
 
@@ -126,7 +126,7 @@ class _LeastSquares(Forecaster):
     def _take_in(self, x: Tensor, groups: Tensor) -> None:
         """Add one regressor `(G, n)` to the information of the groups `(G,)` that it is new to."""
         gain = torch.bmm(self._covariance, x[:, :, None])  # (G, n, 1)
-        spread = self.forgetting + (x[:, None] @ gain)  # (G, 1, 1)
+        spread = self.forgetting + (x[:, :, None] * gain).sum(1, keepdim=True)  # (G, 1, 1)
         if not bool((spread > 0).all()):
             self._reset()
             return
