@@ -11,10 +11,15 @@ factors to be independent and the positions to be uncorrelated ("expand"):
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from natsr.kronecker import Kronecker
+from natsr.taps import Recorder
 from natsr.taps import Tap as Tap
 
 
@@ -47,3 +52,49 @@ def block(tap: Tap, weights: Tensor) -> Kronecker:
 def rademacher(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Random signs: probes `z` with `E[z zᵀ] = 1` and the least variance among independent ones."""
     return torch.randint(0, 2, shape, generator=generator, device=generator.device).mul_(2).sub_(1).float()
+
+
+def one_hot(shape: torch.Size, like: Tensor, apart: bool) -> Tensor:
+    """Probes `(K, B, *)` that estimate nothing: one output at a time, their mean outer product the identity.
+
+    Args:
+        shape: Of a batch of outputs, `(B, *)`.
+        like: Gives type and device.
+        apart: One example at a time too. A layer's output gradients keep the examples apart by themselves; the
+            gradient of a parameter does not.
+    """
+    count = shape.numel() if apart else shape[1:].numel()
+    eye = torch.eye(count, dtype=like.dtype, device=like.device) * math.sqrt(count)
+    return eye.reshape(count, -1, *shape[1:]).expand(count, *shape)
+
+
+class Estimate(NamedTuple):
+    """The Fisher information of a network, as far as one batch shows it."""
+
+    blocks: list[Kronecker]  # one for each layer
+    diagonal: list[Tensor]  # one for each other parameter, shaped like it
+
+    def scaled(self, information: float) -> Estimate:
+        """The same for outputs of another Fisher information, `κ`."""
+        blocks = [Kronecker(a, g * information) for a, g in self.blocks]
+        return Estimate(blocks, [part * information for part in self.diagonal])
+
+
+def estimate(
+    recorder: Recorder, output: Tensor, probes: Tensor, weights: Tensor, others: Sequence[Tensor] = ()
+) -> Estimate:
+    """A block for each layer from a watched forward pass, for outputs of Fisher information 1; the last one is exact.
+
+    Args:
+        recorder: Has watched the pass.
+        output: Its result, `(B, *)`.
+        probes: `(K, B, *)`, with a mean outer product of one.
+        weights: `(B,)`, summing to one.
+        others: Parameters outside of layers, for which the diagonal is estimated.
+    """
+    spread = weights.reshape(-1, *[1] * (output.ndim - 1))
+    taps, squares = recorder.taps(output, probes * spread.sqrt(), others)
+    blocks = [block(tap, weights) for tap in taps]
+    for index, values in recorder.outermost(output, spread.expand_as(output)).items():
+        blocks[index] = Kronecker(blocks[index].a, torch.diag(values.sum(dim=(0, 1))))
+    return Estimate(blocks, squares)

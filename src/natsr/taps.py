@@ -23,20 +23,8 @@ from natsr.types import OptionError, ShapeError
 
 #: Backward nodes that only move numbers: a layer behind nothing but these is the network's last.
 MOVES = frozenset(
-    [
-        "View",
-        "UnsafeView",
-        "ReshapeAlias",
-        "Alias",
-        "Clone",
-        "Transpose",
-        "T",
-        "Permute",
-        "Squeeze",
-        "Unsqueeze",
-        "Select",
-        "Slice",
-    ]
+    {"View", "UnsafeView", "ReshapeAlias", "Alias", "Clone", "Transpose", "T", "Permute", "Squeeze", "Unsqueeze"}
+    | {"Select", "Slice"}
 )
 
 
@@ -151,6 +139,25 @@ def _check(layer: Layer, owners: dict[Tensor, list[str]]) -> None:
             )
 
 
+def read_weights(layers: Sequence[Layer], others: Sequence[Tensor] = ()) -> list[Tensor]:
+    """A matrix for each layer, then the other parameters, detached."""
+    parts = [layer.to_matrix([part.detach() for part in layer.parameters]) for layer in layers]
+    return parts + [other.detach() for other in others]
+
+
+@torch.no_grad()
+def write_weights(parts: Sequence[Tensor], layers: Sequence[Layer], others: Sequence[Tensor] = ()) -> None:
+    """Put back what `read_weights` gave, or something of its shapes."""
+    targets = [parameter for layer in layers for parameter in layer.parameters]
+    values = [part for layer, matrix in zip(layers, parts, strict=False) for part in layer.from_matrix(matrix)]
+    for parameter, part in zip([*targets, *others], [*values, *parts[len(layers) :]], strict=True):
+        parameter.copy_(part)
+
+
+def _filled(parameter: Tensor, grad: Tensor | None) -> Tensor:
+    return torch.zeros_like(parameter) if grad is None else grad
+
+
 class _Use(NamedTuple):
     seen: Tensor
     edge: GradientEdge
@@ -212,9 +219,25 @@ class Recorder:
                 f"the first is the batch of {self.batch}; keep the batch first and unmerged in the model"
             )
 
-    def was_used(self, index: int) -> bool:
-        """Whether the layer was called in a way that gradients can be had from."""
-        return bool(self._uses[index])
+    def gradient(self, output: Tensor, pull: Tensor, others: Sequence[Tensor] = ()) -> list[Tensor]:
+        """The gradient of `(output · pull).sum()`: a matrix for each layer, then the other parameters' as they are.
+
+        Raises:
+            OptionError: A layer's weight was used behind the layer's back.
+        """
+        parts = [part for layer in self.layers for part in layer.parameters]
+        found = torch.autograd.grad(output, [*parts, *others], pull, retain_graph=True, allow_unused=True)
+        whole = iter(zip([*parts, *others], found, strict=True))
+        grads = []
+        for layer, uses in zip(self.layers, self._uses, strict=True):
+            own = [next(whole) for _ in layer.parameters]
+            if not uses and any(grad is not None for _, grad in own):
+                raise OptionError(
+                    f"layer {layer.name!r} has a gradient but was never called, expected its weight to be used by its "
+                    "own forward only; call the layer, or freeze its weight"
+                )
+            grads.append(layer.to_matrix([_filled(*pair) for pair in own]))
+        return grads + [_filled(*pair) for pair in whole]
 
     def taps(self, output: Tensor, probes: Tensor, others: Sequence[Tensor] = ()) -> tuple[list[Tap], list[Tensor]]:
         """What each layer saw, and what `K` gradients by the network's output give at its outputs.
