@@ -27,21 +27,23 @@
   }
   const pad = (number) => String(number).padStart(2, "0");
   const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
-  const MINUTE = 6e4, HOUR = 36e5, DAY = 864e5;
+  const SECOND = 1e3, MINUTE = 6e4, HOUR = 36e5, DAY = 864e5;
   const moment = (text) => Date.parse(text + "Z");
   function showTime(at) {
     const d = new Date(at);
-    return `${d.getUTCDate()} ${MONTHS[d.getUTCMonth()]} ${d.getUTCFullYear()}, ${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}`;
+    const seconds = at % MINUTE ? ":" + pad(d.getUTCSeconds()) : "";
+    return `${d.getUTCDate()} ${MONTHS[d.getUTCMonth()]} ${d.getUTCFullYear()}, ${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}${seconds}`;
   }
   function timeTicks(low, high, count) {
-    const steps = [MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 4 * DAY, 7 * DAY, 14 * DAY];
+    const steps = [SECOND, 5 * SECOND, 15 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 4 * DAY, 7 * DAY, 14 * DAY];
     const step = steps.find((s) => (high - low) / s <= count);
     const ticks = [];
     if (step) {
       const start = step >= 7 * DAY ? Math.ceil((low + 3 * DAY) / step) * step - 3 * DAY : Math.ceil(low / step) * step; // weeks begin on Mondays
       for (let at = start; at <= high; at += step) {
         const d = new Date(at), midnight = at % DAY === 0;
-        ticks.push([at, midnight ? `${d.getUTCDate()} ${MONTHS[d.getUTCMonth()]}` : `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}`]);
+        const clock = `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}${step < MINUTE ? ":" + pad(d.getUTCSeconds()) : ""}`;
+        ticks.push([at, midnight ? `${d.getUTCDate()} ${MONTHS[d.getUTCMonth()]}` : clock]);
       }
       return ticks;
     }
@@ -59,7 +61,7 @@
     const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     const ticks = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) {
-      const at = k * step;
+      const at = k * step || 0; // never -0
       ticks.push([at, Math.abs(at) >= 1e6 || (step < 1e-3 && at !== 0) ? at.toExponential(1) : show(at, digits)]);
     }
     return ticks;
@@ -118,7 +120,7 @@
       const width = (this.width = plot.clientWidth), narrow = width < 520, height = narrow ? 240 : 300;
       if (!width) return;
       const [low, high, cut] = this.range();
-      const yTicks = spec.log ? logTicks(low, high) : ticksBetween(low, high, narrow ? 4 : 6);
+      const yTicks = spec.log ? logTicks(low, high) : ticksBetween(low, high, narrow ? 5 : 6);
       const left = 12 + 7.2 * Math.max(2, ...yTicks.map(([, text]) => text.length));
       const named = spec.ends && width > 560 ? this.lines() : [];
       const right = named.length ? 12 + 7.4 * Math.max(...named.map((line) => line.name.length)) : 8;
@@ -137,7 +139,8 @@
       const room = Math.max(2, Math.floor((width - left - right) / (spec.time ? 74 : 60)));
       for (const [at, text] of spec.time ? timeTicks(first, last, room) : ticksBetween(first, last, Math.min(room, 12)).filter(([v]) => Number.isInteger(v))) {
         root.append(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: bottom, y2: bottom + 5 }));
-        root.append(svg("text", { x: x(at), y: bottom + 19, "text-anchor": "middle" }, text));
+        const half = 3.4 * text.length; // keep the text inside the picture
+        root.append(svg("text", { x: Math.min(x(at), width - half), y: bottom + 19, "text-anchor": "middle" }, text));
       }
       if (spec.xName) root.append(svg("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, spec.xName));
       const inner = svg("g", { "clip-path": `url(#${clip})` });
@@ -293,7 +296,10 @@
   }
 
   // ---- the error over time, in three readings of the same sums
-  const methodLines = (table) => data.methods.filter((m) => table[m]).map((m) => ({ name: m, values: table[m], color: color(m), dash: dash(m) }));
+  function methodLines(table) {
+    const shown = data.methods.filter((m) => table[m]);
+    return shown.map((m) => ({ name: m, values: table[m], color: color(m), dash: shown.length > 1 ? dash(m) : "" }));
+  }
   function errors(figure) {
     const { track } = data, chart = new Chart(figure), xs = track.times.map(moment);
     const sums = {};
@@ -308,7 +314,7 @@
     const readings = {
       sofar: [(m) => sums[m].map((s) => s && s[0] / s[1]), `Mean ${track.unit} of all forecasts up to each time`],
       recent: [(m) => track.errors[m], `${track.unit} of the forecasts around each time`],
-      saved: [(m) => sums[m].map((s, i) => (s && sums[base][i] ? (sums[base][i][0] - s[0]) / track.weights.reduce((a, b) => a + b, 0) : null)), `Error saved against last_value, added up (${track.unit}; higher is better)`],
+      saved: [(m) => sums[m].map((s, i) => (s && sums[base][i] ? (sums[base][i][0] - s[0]) / track.weights.reduce((a, b) => a + b, 0) : null)), `${track.unit} gained on last_value up to each time, ending at the difference over the whole stream; higher is better`],
     };
     function update(name) {
       const [reading, label] = readings[name];
@@ -328,7 +334,7 @@
   function norms(figure) {
     const { track } = data, xs = track.times.map(moment), lines = [];
     for (const m of data.methods.filter((name) => track.norms[name])) {
-      lines.push({ name: `${m}: largest step`, values: track.norms[m], color: color(m) });
+      lines.push({ name: `${m}: largest`, values: track.norms[m], color: color(m) });
       if (track.bounds[m]) lines.push({ name: `${m}: bound`, values: track.bounds[m], color: color(m), dash: "3 4", width: 1.4 });
     }
     new Chart(figure).set({ id: figure.id, xs, time: true, log: true, label: "Update norm and its bound over time", lines, heading: (i) => showTime(xs[i]) });

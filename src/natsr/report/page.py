@@ -27,9 +27,9 @@ from natsr.types import DataError
 __all__ = ["Fan", "Report", "Score", "Stretch", "Track", "render", "write"]
 
 PROTOCOLS = {
-    "honest": "honest: a row is learned from only once it is known",
-    "partial": "partial: known rows of younger windows are learned from too",
-    "paper": "paper: learns from rows that lie in the future",
+    "honest": "learns from a row only once it is known",
+    "partial": "learns from the known rows of younger windows too",
+    "paper": "learns from rows that lie in the future",
 }
 #: Key, head, what it means, whether smaller is better (None: neither), how it is written.
 COLUMNS: tuple[tuple[str, str, str, bool | None, Callable[[float], str]], ...] = (
@@ -43,10 +43,15 @@ COLUMNS: tuple[tuple[str, str, str, bool | None, Callable[[float], str]], ...] =
         True,
         lambda v: _number(v, 4),
     ),
-    ("coverage_90", "Coverage", "Share of values inside the 90 % interval; 90 % is right", None, lambda v: f"{v:.1%}"),
+    ("coverage_90", "Coverage", "Share of values inside the 90 % interval; 90 % is right", None, lambda v: _percent(v)),
     ("width_90", "Width", "Mean width of the 90 % interval, standardised", None, lambda v: _number(v, 3)),
     ("ms_per_step", "ms/step", "Milliseconds to learn from a row and forecast", None, lambda v: _number(v, 3)),
 )
+LEAK = (
+    "Protocol paper hands out labels before their time, to reproduce published tables: nobody could have had these "
+    "errors in operation."
+)
+TINTS = 8  # colours in page.css
 TABLE_ROWS = 25  # of a fallback table for a curve over time
 
 
@@ -71,15 +76,18 @@ def write(path: str | Path, report: Report) -> Path:
 def render(report: Report) -> str:
     """The page as text."""
     scores = sorted(report.scores, key=_rank)
+    # Colours go by the order given, so that a method keeps its own whatever its rank.
+    tints = {score.method: place % TINTS for place, score in enumerate(report.scores)}
+    data = embedded(payload(report, list(tints)))  # first, since it refuses what does not fit
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template(_asset("page.html")).substitute(
         title=html.escape(report.title),
         summary=_summary(scores),
         facts="\n".join(_fact(name, text) for name, text in _facts(report).items()),
-        sections="\n".join(_sections(report, scores)),
+        sections="\n".join(_sections(report, scores, tints)),
         version=html.escape(__version__),
-        data=embedded(payload(report, [score.method for score in scores])),
+        data=data,
         style=_asset("page.css"),
         script=script,
         script_hash=f"sha256-{digest}",
@@ -103,6 +111,10 @@ def _number(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}"
 
 
+def _percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
 def _known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
@@ -118,11 +130,11 @@ def _summary(scores: Sequence[Score]) -> str:
     text = f"<b>{html.escape(best.method)}</b> has the smallest error, MASE <b>{best.mase:.3f}</b>"
     last = next((score for score in ranked if score.method == "last_value"), None)
     if last is not None and last is not best and last.mase and best.mase is not None:
-        text += f", {1 - best.mase / last.mase:.0%} below repeating the last value"
+        text += f", {_percent(1 - best.mase / last.mase, 0)} below repeating the last value"
     if len(ranked) > 1:
         text += f", among {len(ranked)} methods"
     if best.coverage_90 is not None and _known(best.coverage_90):
-        text += f". Its 90 % intervals held {best.coverage_90:.1%} of what came"
+        text += f". Its 90 % intervals held {_percent(best.coverage_90)} of what came"
     return text + "."
 
 
@@ -130,7 +142,9 @@ def _facts(report: Report) -> dict[str, str]:
     task = report.task
     return {
         "Dataset": report.dataset,
-        "Protocol": PROTOCOLS.get(report.protocol, report.protocol),
+        "Protocol": f"{report.protocol}: {PROTOCOLS[report.protocol]}"
+        if report.protocol in PROTOCOLS
+        else report.protocol,
         "Ahead": f"{task.horizon} rows",
         "Window": f"{task.window} rows",
         "Columns": str(task.channels),
@@ -145,23 +159,28 @@ def _fact(name: str, text: str) -> str:
 # The body.
 
 
-def _sections(report: Report, scores: Sequence[Score]) -> list[str]:
-    sections = [_section("Scores", _scores(scores), "Best first. Errors are those of standardised values.", "scores")]
+def _sections(report: Report, scores: Sequence[Score], tints: Mapping[str, int]) -> list[str]:
+    sections = [
+        _section("Scores", _scores(scores, tints), "Best first. Errors are those of standardised values.", "scores")
+    ]
     if report.stretch is not None and report.stretch.fans:
         sections.append(_forecasts())
     track = report.track
     if track is not None:
         sections.append(_errors(report, track))
     pair = []
-    if report.by_step:
+    if report.by_step and report.task.horizon > 1:
         about = f"{report.unit} for each row ahead: how fast knowledge fades."
         pair.append(_figure("horizon", "Error by step", about, _step_table(report.by_step)))
     if track is not None and track.variance:
         about = "The squared scale of the errors that a method expects; it widens its loss when the stream grows wild."
         pair.append(_figure("variance", "Variance", about, _time_table(track, track.variance)))
     if track is not None and track.norms:
-        about = "The largest step in each piece of the stream, and the bound that no single example can push it over."
-        columns = {f"{m}: largest step": v for m, v in track.norms.items()}
+        about = (
+            "The largest natural gradient in each piece of the stream, and the theorem's bound. The bound is proved "
+            "for the exact Fisher; K-FAC estimates it and may rise above, where the step is cut down to the bound."
+        )
+        columns = {f"{m}: largest": v for m, v in track.norms.items()}
         columns |= {f"{m}: bound": v for m, v in track.bounds.items()}
         pair.append(_figure("norms", "Update norm against its bound", about, _time_table(track, columns)))
     if pair:
@@ -175,7 +194,7 @@ def _section(heading: str, body: str, about: str = "", key: str = "") -> str:
     return f"<section{anchor}>\n<h2>{html.escape(heading)}</h2>\n{text}{body}\n</section>"
 
 
-def _scores(scores: Sequence[Score]) -> str:
+def _scores(scores: Sequence[Score], tints: Mapping[str, int]) -> str:
     heads = "".join(
         f'<th scope="col"><abbr title="{html.escape(meaning)}">{head}</abbr></th>' for _, head, meaning, _, _ in COLUMNS
     )
@@ -185,15 +204,15 @@ def _scores(scores: Sequence[Score]) -> str:
         if smaller and len(values) > 1:
             best[key] = min(values)
     longest = max((score.mase for score in scores if score.mase is not None and _known(score.mase)), default=1.0)
-    rows = "\n".join(_score(score, place, best, longest) for place, score in enumerate(scores))
+    rows = "\n".join(_score(score, tints[score.method], best, longest) for score in scores)
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Scores">\n<table>\n'
         f'<thead><tr><th scope="col">Method</th>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n</div>'
     )
 
 
-def _score(score: Score, place: int, best: Mapping[str, float], longest: float) -> str:
-    tint = f'style="--mine:var(--m{place % 8})"'
+def _score(score: Score, tint_number: int, best: Mapping[str, float], longest: float) -> str:
+    tint = f'style="--mine:var(--m{tint_number})"'
     name = f'<th scope="row" {tint}><span class="dot"></span>{html.escape(score.method)}</th>'
     if score.error is not None:
         return f'<tr>{name}<td class="failed" colspan="{len(COLUMNS)}">failed: {html.escape(score.error)}</td></tr>'
@@ -273,8 +292,7 @@ def _time_table(track: Track, curves: Mapping[str, Numbers]) -> str:
 def _notes(report: Report) -> str:
     notes = list(report.notes)
     if report.protocol == "paper":
-        notes.insert(0, "Protocol paper hands out labels before their time, to reproduce published tables: nobody "
-                        "could have had these errors in operation.")  # fmt: skip
+        notes.insert(0, LEAK)
     stretch = report.stretch
     if stretch is not None and stretch.fans:
         kept = shortened(stretch)
