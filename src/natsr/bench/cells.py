@@ -169,10 +169,8 @@ def calendar_of(options: Mapping[str, Option]) -> CalendarKind | None:
 def make_for(cell: Cell, task: Task) -> Forecaster:
     """The cell's forecaster, not warmed up."""
     options = {name: value for name, value in cell.options if name != "calendar"}
-    if cell.device != "cpu":
-        options["device"] = cell.device
     try:
-        return make(cell.method, task, seed=cell.seed, options=options)
+        return make(cell.method, task, seed=cell.seed, options=options, device=cell.device)
     except OptionError as error:
         if cell.method not in METHODS:
             raise

@@ -1,0 +1,5 @@
+"""`python -m natsr` is the program `natsr`."""
+
+from natsr.cli import main
+
+main()

@@ -1,0 +1,30 @@
+"""The command line: parses and calls. What is slow to import is imported when a command runs."""
+
+from __future__ import annotations
+
+import typer
+
+from natsr.cli import bench, checks, data, run, table
+from natsr.cli.command import Command
+
+app = typer.Typer(
+    name="natsr",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_show_locals=False,
+    help="Forecast many values ahead on every new row, with models that learn from every row.",
+    epilog="Start with: natsr run",
+)
+app.command("run")(Command(run.Run, run.run))
+app.command("bench")(Command(bench.Bench, bench.bench))
+app.command("table")(Command(table.ShowTable, table.show_table))
+app.command("checks")(Command(checks.Checks, checks.checks))
+data.app.command("list")(Command(data.ListData, data.list_data))
+data.app.command("path")(Command(data.FindData, data.find_data))
+data.app.command("verify")(Command(data.VerifyData, data.verify_data))
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """The entry point of the program `natsr`."""
+    app()

@@ -1,0 +1,278 @@
+"""The work of `natsr run` on a file: load, warm up, one pass over the stream, and what is written about it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from natsr.bench.cells import WITHOUT_NETWORK, Cell, Result, calendar_of, make_for, result_of, warm_up
+from natsr.bench.results import to_line
+from natsr.bench.tables import FAILED, MISSING, number
+from natsr.cli import given
+from natsr.cli.forecasts import Forecasts
+from natsr.cli.run import SAMPLE, SAMPLE_ROWS, Run
+from natsr.cli.show import Watch, note, output
+from natsr.data.named import load
+from natsr.data.series import Borders, Prepared, Series, check_length, prepare
+from natsr.evaluate import Moment, evaluate
+from natsr.forecasters.base import Forecaster
+from natsr.metrics import Scores
+from natsr.report.page import write
+from natsr.report.record import Recorder
+from natsr.streams import check_protocol
+from natsr.types import DataError, OptionError, Task
+
+#: Some method failed on the way; the others are there.
+INCOMPLETE = 1
+#: What the table at the end shows, under which heading.
+FIGURES = {
+    "mase": "MASE",
+    "mae": "MAE",
+    "mse": "MSE",
+    "crps": "CRPS",
+    "coverage_90": "in 90 %",
+    "ms_per_step": "ms/step",
+    "warm_seconds": "warm-up s",
+    "refused": "refused",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is ready to begin: everything that can be refused has been."""
+
+    cells: Mapping[str, Cell]
+    data: Prepared
+    task: Task
+    forecasters: Mapping[str, Forecaster]
+    facts: Mapping[str, str]
+
+
+def replay(settings: Run) -> None:
+    """Do what the settings say."""
+    torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
+    out = folder(settings)
+    plan = planned(settings)
+    for name, fact in plan.facts.items():
+        note(f"{name}: {fact}")
+    for remark in plan.data.series.notes:
+        note(remark)
+    with Watch() as watch:
+        warm_seconds = {name: _warm(name, plan, watch) for name in plan.cells}
+        recorder = Recorder(plan.data, plan.task, plan.forecasters)
+        scores = _stream(plan, settings.protocol, out / "forecasts.csv", recorder, watch)
+    results = [result_of(plan.cells[name], scores[name], plan.forecasters[name], warm_seconds[name]) for name in scores]
+    _keep(out / "results.jsonl", results)
+    report = recorder.report(
+        scores,
+        title=f"{plan.data.series.name}, {settings.horizon} rows ahead",
+        dataset=next(iter(plan.cells.values())).dataset,
+        protocol=settings.protocol,
+        facts=plan.facts,
+        notes=plan.data.series.notes,
+        command=command(settings),
+    )
+    write(out / "report.html", report)
+    output().print(as_text(results))
+    note(f"written: {out / 'report.html'}, {out / 'forecasts.csv'}, {out / 'results.jsonl'}")
+    if any(result.error is not None for result in results):
+        raise typer.Exit(INCOMPLETE)
+
+
+# Before the run
+
+
+def folder(settings: Run) -> Path:
+    """Where to write, made if it is not there."""
+    out = settings.out or Path("out") / Path(settings.file or SAMPLE).stem
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "forecasts.csv").touch()
+    except OSError as error:
+        raise DataError(f"{out} cannot be written ({error.strerror}); choose another folder with --out") from error
+    return out
+
+
+def planned(settings: Run) -> Plan:
+    """Load the data and make the forecasters.
+
+    Raises:
+        NatsrError: Whatever is wrong with the file, the names or the options.
+    """
+    protocol, task = check_protocol(settings.protocol), Task(settings.window, settings.horizon, channels=1)
+    methods = settings.chosen()
+    options = {method: given.settings(settings.set, method, methods) for method in methods}
+    calendars = {calendar_of(options[method]) for method in methods}
+    if len(calendars) > 1:
+        raise OptionError("--set calendar differs between methods, expected the same for all of one run")
+    targets = None if settings.target == "all" else given.names(settings.target, "target")
+    with Watch() as watch:
+        series, borders = load(
+            settings.file or SAMPLE,
+            time=settings.time,
+            targets=targets,
+            progress=lambda done, of, what: watch.update({what: ""}, done, of, "download"),
+        )
+    series, borders, name, taken = shortened(series, borders, settings)
+    check_length(series, task.window, task.horizon)
+    borders = roomy(borders, task)
+    data = prepare(series, borders, calendar=calendars.pop())
+    cells = {
+        method: Cell(
+            method,
+            name,
+            settings.horizon,
+            settings.seed,
+            protocol,
+            options=tuple(options[method].items()),
+            window=settings.window,
+            device="cpu" if method in WITHOUT_NETWORK else settings.device,
+        )
+        for method in methods
+    }
+    task = data.task(settings.window, settings.horizon)
+    forecasters = {method: make_for(cell, task) for method, cell in cells.items()}
+    return Plan(cells, data, task, forecasters, {"Rows": taken, **described(data)})
+
+
+def shortened(series: Series, borders: Borders, settings: Run) -> tuple[Series, Borders, str, str]:
+    """The first rows, if not all are to be taken, with what to call them and what to say about it."""
+    whole, name = len(series), settings.file or SAMPLE
+    rows = settings.rows if settings.rows is not None or settings.file is not None else SAMPLE_ROWS
+    if rows is None or rows >= whole:
+        return series, borders, name, f"all {whole:,}"
+    series = series.first(rows)
+    return (
+        series,
+        Borders.published(rows),
+        f"{name}[:{rows}]",
+        f"the first {rows:,} of {whole:,} (--rows {whole} takes them all)",
+    )
+
+
+def roomy(borders: Borders, task: Task) -> Borders:
+    """The same borders, or more room to train in where a short file would leave next to nothing.
+
+    >>> roomy(Borders(60, 75, 300), Task(window=60, horizon=24, channels=1))
+    Borders(train=150, valid=180, online=300)
+    """
+    if borders.train >= 2 * (task.window + task.horizon):
+        return borders
+    rows = borders.online
+    return Borders(max(1, rows // 2), max(1, int(0.6 * rows)), rows)
+
+
+def described(data: Prepared) -> dict[str, str]:
+    """What there is to say about the data."""
+    series, borders = data.series, data.borders
+    values = f"{len(series.columns)} columns, {series.missing:,} missing values, one row every {series.step_seconds} s"
+    valid, stream = borders.valid - borders.train, borders.online - borders.valid
+    return {"Values": values, "Parts": f"{borders.train:,} rows train, {valid:,} validate, {stream:,} are the stream"}
+
+
+def command(settings: Run) -> str:
+    """What to type to get the same again."""
+    words = ["natsr", "run", *([settings.file] if settings.file is not None else [])]
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if item.name not in ("file", "set") and value != item.default:
+            words += [f"--{item.name}", str(value)]
+    for text in settings.set:
+        words += ["--set", text]
+    return shlex.join(words)
+
+
+# The run
+
+
+def _warm(name: str, plan: Plan, watch: Watch) -> float:
+    """Warm one method up and say how many seconds it took."""
+    began = time.perf_counter()
+    warm_up(
+        plan.forecasters[name],
+        plan.data,
+        plan.data.borders,
+        lambda done, of, what: watch.update({name: ""}, done, of, what),
+    )
+    return time.perf_counter() - began
+
+
+def _stream(plan: Plan, protocol: str, path: Path, recorder: Recorder, watch: Watch) -> dict[str, Scores]:
+    """The one pass, watched and recorded."""
+    leader, borders = next(iter(plan.cells)), plan.data.borders
+    with Forecasts(path, plan.data, leader, plan.task) as forecasts:
+
+        def on_step(moment: Moment) -> None:
+            recorder(moment)
+            forecasts.on_step(moment)
+            if watch.due(moment.done, moment.total):
+                watch.update(remarks(moment.scores), moment.done, moment.total, "online")
+
+        scores = evaluate(
+            plan.forecasters,
+            plan.data.rows,
+            plan.task,
+            start=borders.valid,
+            stop=borders.online,
+            protocol=protocol,
+            std=torch.from_numpy(plan.data.scaling.std),
+            on_step=on_step,
+        )
+        if scores[leader].error is None:
+            forecasts.beyond(plan.forecasters[leader])
+    return scores
+
+
+def remarks(scores: Mapping[str, Scores]) -> dict[str, str]:
+    """The error of each method so far, and what a step costs."""
+    return {
+        name: FAILED if found.error else f"MASE {number(found.mase)}  {1e3 * found.seconds / found.steps:.2f} ms/step"
+        for name, found in scores.items()
+    }
+
+
+# After the run
+
+
+def _keep(path: Path, results: list[Result]) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text("".join(to_line(result) + "\n" for result in results), encoding="utf-8")
+    temporary.replace(path)
+
+
+def as_text(results: list[Result]) -> Table:
+    """The results of one run, the best first."""
+    first = results[0].cell
+    title = f"{first.dataset}, {first.horizon} rows ahead, protocol {first.protocol}"
+    table = Table(title=Text(title), box=SIMPLE_HEAD)
+    table.add_column("method")
+    for heading in FIGURES.values():
+        table.add_column(heading, justify="right")
+    order = sorted(results, key=lambda result: (result.error is not None, result.numbers.get("mase", float("inf"))))
+    for place, result in enumerate(order):
+        style = "bold" if place == 0 and len(order) > 1 and result.error is None else ""
+        if result.error is not None:
+            table.add_row(result.cell.method, Text(FAILED, "red"), Text(result.error, "red"))
+        else:
+            table.add_row(result.cell.method, *(_figure(result, name) for name in FIGURES), style=style)
+    return table
+
+
+def _figure(result: Result, name: str) -> str:
+    value = result.numbers.get(name)
+    if value is None:
+        return MISSING
+    if name == "coverage_90":
+        return f"{value:.1%}"
+    return {"refused": f"{value:.0f}", "ms_per_step": f"{value:.2f}", "warm_seconds": f"{value:.1f}"}.get(
+        name, number(value)
+    )
