@@ -43,7 +43,8 @@ class Calibrator:
         task: Gives the horizon and the channels.
         probabilities: Those of the quantiles, rising.
         rate: How fast the quantiles move, in running sizes per row.
-        size_rate: Weight of the newest error in the running size.
+        size_rate: Weight of the newest error in the running size. Both defaults had the best balance of CRPS and
+            coverage on the warm-up rows of four streams, with last value and least squares, one and 24 rows ahead.
 
     Example:
         >>> calibrator = Calibrator(Task(window=1, horizon=1, channels=1))
@@ -60,8 +61,8 @@ class Calibrator:
         task: Task,
         probabilities: Sequence[float] = PROBABILITIES,
         *,
-        rate: float = 0.05,
-        size_rate: float = 0.02,
+        rate: float = 0.02,
+        size_rate: float = 0.015,
     ) -> None:
         levels = np.array(probabilities, dtype=np.float64)
         if not (len(levels) and np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import NamedTuple, Required, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from natsr.calibrate import PROBABILITIES, Calibrator
 from natsr.forecasters.base import Forecaster
 from natsr.metrics import Scores, naive_error
 from natsr.streams import Rows, Step, Windows, check_protocol, steps
-from natsr.types import ShapeError, Task
+from natsr.types import OptionError, ShapeError, Task
 
 Array = npt.NDArray[np.float64]
 
@@ -33,11 +33,16 @@ class Moment(NamedTuple):
     scores: Mapping[str, Scores]
 
 
-class How(TypedDict, total=False):
-    """How to evaluate; each has the default given here, but `start` and `stop`, which must be said."""
+class Part(TypedDict):
+    """Which rows are to be forecast; must be said."""
 
-    start: Required[int]  # first row to be forecast
-    stop: Required[int]  # one past the last row to be forecast
+    start: int  # the first
+    stop: int  # one past the last
+
+
+class How(Part, total=False):
+    """How to evaluate; the comments give the defaults."""
+
     protocol: str  # "honest"
     max_steps: int | None  # None: all of them
     intervals: bool  # True: calibrated intervals, and the figures made of them
@@ -114,6 +119,7 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
         >>> scores["last"].mae, scores["last"].steps
         (1.5, 89)
     """
+    _check(how)
     start, stop, on_step = how["start"], how["stop"], how.get("on_step")
     protocol = check_protocol(how.get("protocol", "honest"))
     total = len(Windows(rows, task, start, stop))
@@ -123,21 +129,32 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
     for name, forecaster in forecasters.items():
         if forecaster.task != task:
             raise ShapeError(f"{name} was made for {forecaster.task}, expected {task}")
-        scores = Scores(task, denominator, how.get("std"), PROBABILITIES)
         calibrator = Calibrator(task) if how.get("intervals", True) else None
-        entries[name] = _Entry(forecaster, scores, calibrator)
+        entries[name] = _Entry(forecaster, Scores(task, denominator, how.get("std"), PROBABILITIES), calibrator)
     truth: Array = rows.truth.detach().cpu().double().numpy()
     for done, step in enumerate(islice(steps(rows, task, protocol, start, stop), total), 1):
-        newest = truth[step.origin]
         target = truth[step.origin + 1 : step.origin + 1 + task.horizon]
         for entry in entries.values():
             if entry.scores.error is None:
-                entry.take(step, newest, target)
+                entry.take(step, truth[step.origin], target)
         if on_step is not None:
             on_step(_moment(step, done, total, entries))
     for entry in entries.values():
         entry.scores.peak_mib = peak_mib()
     return {name: entry.scores for name, entry in entries.items()}
+
+
+def _check(how: How) -> None:
+    """Refuse what the type checker would have refused, and a stream of no steps."""
+    unknown, lacking = set(how) - How.__required_keys__ - How.__optional_keys__, How.__required_keys__ - set(how)
+    if unknown or lacking:
+        raise OptionError(
+            f"evaluate got {', '.join(sorted(how)) or 'nothing'}; expected start and stop, and any of "
+            f"{', '.join(sorted(How.__optional_keys__))}"
+        )
+    max_steps = how.get("max_steps")
+    if max_steps is not None and max_steps < 1:
+        raise OptionError(f"max_steps is {max_steps}, expected at least 1, or None for all of them")
 
 
 def _moment(step: Step, done: int, total: int, entries: Mapping[str, _Entry]) -> Moment:
