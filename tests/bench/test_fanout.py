@@ -104,20 +104,35 @@ class _Remote:
         return lambda: self._function(cell)
 
 
-def test_ray_is_asked_for_one_core_each_and_a_gpu_where_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, int]] = []
-    cancelled: list[object] = []
-    fake = types.SimpleNamespace(
+def fake_ray(asked: list[dict[str, int]], cancelled: list[object]) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        exceptions=types.SimpleNamespace(WorkerCrashedError=InterruptedError, OutOfMemoryError=MemoryError),
         is_initialized=lambda: True,
         remote=lambda function: _Remote(function, asked),
         wait=lambda waiting: (waiting[:1], waiting[1:]),
         get=lambda reference: reference(),
         cancel=lambda reference, force: cancelled.append((reference, force)),
     )
-    monkeypatch.setitem(sys.modules, "ray", fake)
+
+
+def test_ray_is_asked_for_one_core_each_and_a_gpu_where_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, int]] = []
+    cancelled: list[object] = []
+    monkeypatch.setitem(sys.modules, "ray", fake_ray(asked, cancelled))
     cells = [CELL, replace(CELL, device="cuda"), replace(CELL, seed=1)]
     results = on_ray(lambda cell: Result(cell, {"steps": 1}), cells)
     assert next(results).cell == CELL
     del results  # whoever stops listening stops the rest
     assert [wish["num_gpus"] for wish in asked] == [0, 1, 0] and {wish["num_cpus"] for wish in asked} == {1}
     assert len(cancelled) == 2
+
+
+def test_death_of_a_ray_worker_fails_its_cell_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(cell: Cell) -> Result:
+        if cell.seed == 1:
+            raise InterruptedError("killed")
+        return Result(cell, {"steps": 1})
+
+    monkeypatch.setitem(sys.modules, "ray", fake_ray([], []))
+    results = list(on_ray(run, [replace(CELL, seed=seed) for seed in range(3)]))
+    assert [result.error for result in results] == [None, "the worker died: killed", None]

@@ -100,6 +100,8 @@ def _start_worker() -> None:
 class _Ray(Protocol):
     """The part of Ray that is used here."""
 
+    exceptions: Any
+
     def is_initialized(self) -> bool: ...
     def init(self, *, log_to_driver: bool) -> object: ...
     def remote(self, function: Callable[[Cell], Result]) -> Any: ...
@@ -122,15 +124,22 @@ def on_ray(run: Run, cells: Sequence[Cell]) -> Iterator[Result]:
         return run(cell)
 
     remote = ray.remote(run_one)
-    waiting = [
-        remote.options(num_cpus=1, num_gpus=int(cell.device.startswith("cuda")), max_retries=0).remote(cell)
-        for cell in cells
-    ]
+    lost = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
+    waiting: list[object] = []
+    cell_of: dict[object, Cell] = {}
     try:
+        for cell in cells:
+            gpus = int(cell.device.startswith("cuda"))
+            waiting.append(remote.options(num_cpus=1, num_gpus=gpus, max_retries=0).remote(cell))
+            cell_of[waiting[-1]] = cell
         while waiting:
             ready, waiting = ray.wait(waiting)
             for reference in ready:
-                yield ray.get(reference)
+                try:
+                    result = ray.get(reference)
+                except lost as error:
+                    result = Result(cell_of[reference], error=f"the worker died: {error}")
+                yield result
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
