@@ -7,6 +7,7 @@ number `g` for `G = g·1`, which is exact for the last layer and saves a matrix 
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -38,10 +39,11 @@ class Kronecker(NamedTuple):
     def eigen(self) -> Eigen:
         """The block in its eigenbasis, where a new damping costs a division instead of an inversion."""
         basis_a, values_a = _eigh(self.a)
-        if not self.g.ndim:
-            return Eigen(basis_a, values_a, None, self.g.reshape(1).clamp(min=0))
-        basis_g, values_g = _eigh(self.g)
-        return Eigen(basis_a, values_a, basis_g, values_g)
+        basis_g, values_g = _eigh(self.g) if self.g.ndim else (None, self.g.reshape(1).clamp(min=0))
+        # π balances the two factors' average eigenvalues; a factor that is zero or not finite gets no say.
+        ratio = float(values_a.mean() / values_g.mean())
+        balance = math.sqrt(ratio) if 0 < ratio < math.inf else 1.0
+        return Eigen(basis_a, values_a, basis_g, values_g, balance)
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,6 +63,7 @@ class Eigen(NamedTuple):
     values_a: Tensor
     basis_g: Tensor | None
     values_g: Tensor
+    balance: float  # π of the factored damping rule
 
     def solve(self, grad: Tensor, damping: float, rule: DampingRule) -> Tensor:
         """`(block + damping)⁻¹ vec(grad)`, as a matrix `(I, O)`."""
@@ -70,14 +73,31 @@ class Eigen(NamedTuple):
             return self.basis_a @ rotated.div_(spectrum)
         return self.basis_a @ ((rotated @ self.basis_g).div_(spectrum) @ self.basis_g.T)
 
+    def solve_rows(self, inputs: Tensor, grads: Tensor, damping: float) -> tuple[Tensor, Tensor]:
+        """The factored rule on a gradient `inputsᵀ grads` of few rows, which stays a product of few rows.
+
+        Args:
+            inputs: `(R, I)`.
+            grads: `(R, O)`.
+            damping: `τ`.
+
+        Returns:
+            `X (R, I)` and `Y (R, O)` with `solve(inputsᵀ grads, damping, "pi") = Xᵀ Y`, for a fraction of the work
+            where `R` is small.
+        """
+        damped_a, damped_g = self._damped(damping)
+        x = (inputs @ self.basis_a).div_(damped_a) @ self.basis_a.T
+        if self.basis_g is None:
+            return x, grads / damped_g
+        return x, (grads @ self.basis_g).div_(damped_g) @ self.basis_g.T
+
+    def _damped(self, damping: float) -> tuple[Tensor, Tensor]:
+        root = math.sqrt(damping)
+        return self.values_a + self.balance * root, self.values_g + root / self.balance
+
     def _spectrum(self, damping: float, rule: DampingRule) -> Tensor:
         """Eigenvalues of the damped block, `(I, O)` or `(I, 1)`."""
-        a, g = self.values_a[:, None], self.values_g[None, :]
         if rule == "exact":
-            return (a * g).add_(damping)
-        # π balances the two factors' average eigenvalues; a factor that is zero or not finite gets no say.
-        ratio = self.values_a.mean() / self.values_g.mean()
-        pi = torch.where(ratio.isfinite() & (ratio > 0), ratio, torch.ones_like(ratio)).sqrt()
-        root = damping**0.5
-        damped: Tensor = (a + pi * root) * (g + root / pi)
-        return damped
+            return (self.values_a[:, None] * self.values_g).add_(damping)
+        damped_a, damped_g = self._damped(damping)
+        return damped_a[:, None] * damped_g

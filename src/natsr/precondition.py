@@ -62,6 +62,10 @@ class Curvature:
             return list(grads)
         return [eigen.solve(grad, damping, self.rule) for eigen, grad in zip(self._eigen, grads, strict=True)]
 
+    def eigen(self, index: int) -> Eigen:
+        """One layer's block in its eigenbasis."""
+        return self._eigen[index]
+
     def state_dict(self) -> State:
         """Blocks only: the eigenbases follow from them."""
         return {f"{i}.{name}": part for i, block in enumerate(self.blocks) for name, part in block._asdict().items()}

@@ -224,7 +224,8 @@ class NatsrOptions(PlainOptions):
     damped: Literal["step", "refresh"] = "step"
     probes: int = 16
     probe: Literal["rademacher", "sampled"] = "rademacher"
-    clip: Literal["bound", "none"] = "bound"
+    information: Literal["current", "stored"] = "current"
+    clip: float = 0.0
     every: int = 100
     scale_rate: float = 0.1
     scale_floor: float = 1e-4
@@ -239,6 +240,7 @@ class NatsrOptions(PlainOptions):
             damped=self.damped,
             probes=self.probes,
             probe=self.probe,
+            information=self.information,
             clip=self.clip,
         )
         return Natural(options, Curvature(self.average, self.rule), WorstLosses(every=self.every))

@@ -159,7 +159,7 @@ def steps(rows: Rows, task: Task, protocol: ProtocolName, start: int, stop: int)
     examples = Windows(rows, task, start, stop)
     for origin in range(examples.first, examples.first + len(examples)):
         origins, known = matured(origin, examples.first, task, protocol)
-        # Under `partial` the youngest windows' targets run past the origin: they are read, and hidden before they leave.
+        # Under `partial` the youngest targets run past the origin: they are read, and hidden before they leave.
         ready = masked(examples.at(origins), known) if len(origins) else None
         _, target, _ = examples.at(torch.tensor([origin]))
         yield Step(origin, examples.window(origin), target, ready)

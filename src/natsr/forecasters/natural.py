@@ -8,9 +8,8 @@ here it works on a network's flat weights and traces, and a test holds the two t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,9 +36,10 @@ class NaturalOptions:
     average: float = 0.555  # α_ema, of the update
     order: Literal["after", "before"] = "after"  # average the update after preconditioning, or the gradient before it
     damped: Literal["step", "refresh"] = "step"  # τ follows the scale at every step, or only when F is estimated
+    information: Literal["current", "stored"] = "current"  # κ of now on an old JᵀJ, or the κ it was estimated with
     probes: int = 16  # output directions that estimate G; 0: every output, exactly
     probe: Literal["rademacher", "sampled"] = "rademacher"
-    clip: Literal["bound", "none"] = "bound"
+    clip: float = 0.0  # shorten updates beyond this many of the theorem's bounds; 0: leave them
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class Natural(Generic[T]):
         self.smoothed: Tensor | None = None  # exponential average of the update (or of the gradient)
 
     def proposed(
-        self, net: Network[T], trace: T, gradient: Tensor, batch: WeightedLoss, generator: torch.Generator
-    ) -> tuple[Natural[T], Tensor, NaturalInfo] | None:
-        """What this becomes, the direction to go against, and how it came about; changes nothing here.
+        self, net: Network[T], trace: T, pull: Tensor, batch: WeightedLoss, generator: torch.Generator
+    ) -> Proposal[T] | None:
+        """What the step would be; changes nothing here.
 
         Args:
             net: The network.
             trace: Its forward pass over the batch.
-            gradient: Flat gradient of the reduced loss.
+            pull: Gradient of the reduced loss by the outputs, `(B, m)`.
             batch: The loss, its likelihood, and the examples' weights.
             generator: Draws the probes.
 
@@ -78,27 +78,53 @@ class Natural(Generic[T]):
             `None` if anything on the way is not finite.
         """
         options, after = self.options, Natural[T](self.options, self.curvature, replace(self.trigger))
+        after.smoothed = self.smoothed
         due = after.trigger(batch.loss)
         tau = options.law(batch.likelihood.variance)
         after.damping = tau if due or options.damped == "step" else self.damping
         if due:
-            blocks = estimate(net, trace, batch, options, generator)
-            curvature = self.curvature.updated(blocks)
+            curvature = self.curvature.updated(estimate(net, trace, batch, options, generator))
             if curvature is None:
                 return None
             after.curvature = curvature
-        if options.order == "before":
-            gradient = after.smoothed = self._average(gradient)
-        delta = precondition(after.curvature, net.layers, gradient, after.damping)
+        kappa = batch.likelihood.fisher if options.information == "current" else 1.0
+        delta = self._solved(after.curvature, net, trace, pull, after.damping / kappa).div_(kappa)
         norm = float(delta.norm())
         bound = batch.bound(net.layers[-1].outputs, after.damping)
-        if not norm < float("inf"):
+        if not norm < math.inf:
             return None
-        if options.clip == "bound" and norm > bound:
-            delta.mul_(bound / norm)
-        if options.order == "after":
-            delta = after.smoothed = self._average(delta)
-        return after, delta, NaturalInfo(after.damping, norm, bound, due)
+        if options.clip and norm > options.clip * bound:
+            delta.mul_(options.clip * bound / norm)
+        return Proposal(after, delta, NaturalInfo(after.damping, norm, bound, due))
+
+    def _solved(self, curvature: Curvature, net: Network[T], trace: T, pull: Tensor, damping: float) -> Tensor:
+        """`(F + damping)⁻¹` applied to the gradient, layer by layer, by whichever way is shorter."""
+        if self.options.order == "before":
+            gradient = self._average(net.gradient(trace, pull))
+            solved = curvature.apply([layer.view(gradient) for layer in net.layers], damping)
+            return torch.cat([part.reshape(-1) for part in solved])
+        delta = torch.empty_like(net.weights)
+        for index, (layer, tap) in enumerate(zip(net.layers, net.taps(trace, pull[None]), strict=True)):
+            eigen, out = curvature.eigen(index), layer.view(delta)
+            inputs, grads = tap.inputs.flatten(0, 1), tap.grads.flatten(0, 2)
+            if curvature.rule == "pi" and _is_thin(len(grads), layer):
+                x, y = eigen.solve_rows(_with_ones(inputs), grads, damping)
+                torch.mm(x.T, y, out=out)
+            else:
+                torch.mm(inputs.T, grads, out=out[:-1])
+                torch.sum(grads, 0, out=out[-1])
+                out.copy_(eigen.solve(out, damping, curvature.rule))
+        return delta
+
+    def direction(self, proposal: Proposal[T]) -> Tensor:
+        """The averaged update, once the step is taken; the average is moved in place."""
+        if self.options.order == "before":
+            return proposal.delta
+        if proposal.after.smoothed is None:
+            proposal.after.smoothed = proposal.delta
+        else:
+            proposal.after.smoothed.lerp_(proposal.delta, self.options.average)
+        return proposal.after.smoothed
 
     def _average(self, new: Tensor) -> Tensor:
         return new if self.smoothed is None else torch.lerp(self.smoothed, new, self.options.average)
@@ -122,6 +148,14 @@ class Natural(Generic[T]):
         self.trigger.load_state_dict(trigger)
         self.damping = damping
         self.smoothed = smoothed.clone() if isinstance(smoothed, Tensor) else None
+
+
+class Proposal(NamedTuple, Generic[T]):
+    """A whole step that has not been taken."""
+
+    after: Natural[T]
+    delta: Tensor  # the preconditioned gradient, flat
+    info: NaturalInfo
 
 
 @dataclass(frozen=True)
@@ -148,7 +182,8 @@ def estimate(
     The curvature `κ` of one output is known; probes only decide in which directions it is looked at. The head's block
     needs none: its `G` is `κ` times the identity.
     """
-    outputs, kappa = net.layers[-1].outputs, batch.likelihood.fisher
+    outputs, current = net.layers[-1].outputs, options.information == "current"
+    kappa = 1.0 if current else batch.likelihood.fisher
     count = options.probes or outputs
     roots = batch.weights.sqrt()[:, None]
     factors: list[Tensor] = []
@@ -156,7 +191,7 @@ def estimate(
     for start in range(0, count, _CHUNK):
         chunk = min(_CHUNK, count - start)
         probes = _probes(options, start, (chunk, len(roots), outputs), batch.likelihood, generator).to(roots)
-        taps = net.taps(trace, probes * roots)
+        taps = net.taps(trace, probes * (roots * math.sqrt(kappa)))
         share = chunk if not options.probes else chunk / count  # exact: a sum over outputs, not a mean over draws
         new = [gradient_factor(tap.grads) * share for tap in taps[:-1]]
         factors = [old + more for old, more in zip(factors, new, strict=True)] if factors else new
@@ -171,23 +206,20 @@ def estimate(
 def _probes(
     options: NaturalOptions, start: int, shape: tuple[int, int, int], likelihood: Likelihood, generator: torch.Generator
 ) -> Tensor:
-    """Output gradients whose second moment is `κ` times the identity, `(K, B, m)`."""
+    """Output gradients whose second moment is the identity, `(K, B, m)`."""
     if not options.probes:
         units = torch.eye(shape[2])[start : start + shape[0], None, :]
-        return units.expand(shape) * math.sqrt(likelihood.fisher)
+        return units.expand(shape)
     if options.probe == "sampled":
-        return likelihood.sample_score(shape, generator)
-    return rademacher(shape, generator) * math.sqrt(likelihood.fisher)
+        return likelihood.sample_score(shape, generator) / math.sqrt(likelihood.fisher)
+    return rademacher(shape, generator)
 
 
 def _with_ones(inputs: Tensor) -> Tensor:
     return torch.cat([inputs, inputs.new_ones(*inputs.shape[:-1], 1)], -1)
 
 
-def precondition(curvature: Curvature, layers: Sequence[Layer], flat: Tensor, damping: float) -> Tensor:
-    """`(F + damping)⁻¹` applied to a flat gradient."""
-    solved = curvature.apply([layer.view(flat) for layer in layers], damping)
-    out = torch.empty_like(flat)
-    for layer, part in zip(layers, solved, strict=True):
-        layer.view(out).copy_(part)
-    return out
+def _is_thin(rows: int, layer: Layer) -> bool:
+    """Whether preconditioning the two thin factors of a gradient takes fewer multiplications than the gradient."""
+    i, o = layer.inputs, layer.outputs
+    return rows * (2 * i * i + 2 * o * o + i * o) < 2 * i * o * (i + o)

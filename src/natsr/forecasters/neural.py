@@ -221,21 +221,23 @@ class NeuralForecaster(Forecaster, Generic[T]):
             pull[batch.new :] += drift * (weight / drift.numel())
         if not math.isfinite(loss):
             return False
-        direction, natural, info = self.net.gradient(trace, pull), self.natural, None
-        if self.natural is not None:
-            weights = batch.coefficient * batch.target.isfinite().sum(1)
-            measured = WeightedLoss(loss, self.likelihood, weights / weights.sum(), self._factor)
-            proposal = self.natural.proposed(self.net, trace, direction, measured, self.generator)
-            if proposal is None:
-                return False
-            natural, direction, info = proposal
-        if not float(direction.abs().max()) < _LARGEST:
-            return False
         scale = self._moved(error[batch.target.isfinite()])
         if not math.isfinite(scale):
             return False
-        self.finish.step(self.net.weights, direction)
-        self._take(natural, info, scale, loss)
+        if self.natural is None:
+            gradient = self.net.gradient(trace, pull)
+            if not float(gradient.norm()) < _LARGEST:
+                return False
+            self.finish.step(self.net.weights, gradient)
+            self._take(None, None, scale, loss)
+            return True
+        weights = batch.coefficient * batch.target.isfinite().sum(1)
+        measured = WeightedLoss(loss, self.likelihood, weights / weights.sum(), self._factor)
+        proposal = self.natural.proposed(self.net, trace, pull, measured, self.generator)
+        if proposal is None or not proposal.info.norm < _LARGEST:
+            return False
+        self.finish.step(self.net.weights, self.natural.direction(proposal))
+        self._take(proposal.after, proposal.info, scale, loss)
         return True
 
     def _moved(self, error: Tensor) -> float:
