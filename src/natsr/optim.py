@@ -380,7 +380,7 @@ def _weights(known: Tensor, weights: Tensor | None) -> Tensor:
         weights = counts
     if weights.shape != counts.shape or not bool((weights >= 0).all()):
         raise ShapeError(f"weights are {weights.tolist()}, expected {len(counts)} numbers, none below zero")
-    weights = weights * (counts > 0)
+    weights = weights.to(counts) * (counts > 0)
     if not float(weights.sum()) > 0:
         raise OptionError("every example with a known target has weight 0; give one of them more, or do not step")
     return weights / weights.sum()
