@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from natsr.cli import app
 from natsr.cli.given import names, settings, whole_numbers
 from natsr.cli.replay import command
 from natsr.cli.run import DEFAULT_METHODS, SAMPLE_ROWS, Run
+from natsr.live import Live
 from natsr.types import OptionError
 
 ROOT = Path(__file__).parent.parent
@@ -179,6 +181,98 @@ def test_run_with_an_all_missing_column_leaves_it_out_and_says_so(tmp_path: Path
     assert code == 2 and "gone" in error
 
 
+# Standard input
+
+
+def follow(lines: Sequence[str], *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
+    """Run `natsr run -` here: exit code, what it answered, standard error."""
+    usual = ["run", "-", "--method", "rls", "--window", "6", "--horizon", "2"]
+    done = CliRunner().invoke(app, [*usual, *arguments], input="\n".join(lines) + "\n")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_stream_answers_every_row() -> None:
+    lines = table(60)
+    code, answers, _ = follow(lines)
+    assert code == 0 and len(answers) == 60
+    assert [answer["origin"] for answer in answers] == [line.split(",")[0] for line in lines[1:]]
+    last = answers[-1]
+    assert last["times"] == ["2024-01-03T12:00:00", "2024-01-03T13:00:00"]
+    assert set(last["mean"]) == {"a", "b"} and set(last["intervals"]) == {"0.5", "0.9"}
+    for low, high in last["intervals"]["0.9"]["a"]:
+        assert low < high
+
+
+def test_stream_says_what_live_says() -> None:
+    lines = table(60)
+    _, answers, _ = follow(lines, "--target", "b")
+    live = Live(["b"], horizon=2, freq="h", method="rls", window=6)
+    for line in lines[1:]:
+        live.observe(line.split(",")[0], [float(line.split(",")[2])])
+    assert answers[-1]["mean"]["b"] == live.forecast().mean[:, 0].tolist()
+
+
+def test_stream_goes_on_after_rows_that_cannot_be_used() -> None:
+    lines = table(40)
+    damaged = [*lines[:20], "yesterday,1,2", lines[20].rsplit(",", 1)[0] + ",much", lines[19], *lines[21:]]
+    code, answers, _ = follow(damaged)
+    assert code == 0 and len(answers) == 42
+    refused = [answer["refused"] for answer in answers if "refused" in answer]
+    assert len(refused) == 3
+    assert "line 21: time is 'yesterday'" in refused[0] and "'much'" in refused[1] and "duplicate" in refused[2]
+    assert answers[-1]["origin"] == lines[-1].split(",")[0]
+
+
+def test_stream_takes_gaps_text_columns_and_its_time_column_by_name() -> None:
+    lines = ["wind,a,when", *(f"NW,{'' if row % 5 == 0 else row},2024-01-01 {row:02}:00" for row in range(1, 20))]
+    code, answers, remarks = follow(lines, "--time", "when")
+    assert code == 0 and len(answers) == 19 and "left out, for they hold text: wind" in remarks
+    assert set(answers[-1]["mean"]) == {"a"} and "refused" not in answers[-1]
+
+
+def test_stream_answers_before_the_next_row_comes() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    arguments = ["run", "-", "--method", "last_value", "--window", "3", "--horizon", "1", "--freq", "h"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "natsr", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdin.write("time,a\n")
+        for hour in range(4):
+            program.stdin.write(f"2024-01-01T{hour:02}:00:00,{hour}\n")
+            program.stdin.flush()
+            assert json.loads(program.stdout.readline())["mean"]["a"] == [pytest.approx(hour, abs=1e-5)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "said"),
+    [
+        ([], (), "before a header came"),
+        (["time,a"], (), "ended after its header"),
+        (["time,a,a"], (), "each name once"),
+        (["time,a", "2024-01-01,1"], (), "say it with --freq"),
+        (["time,a", "2024-01-01,x"], (), "expected a column of numbers"),
+        (["time,a"], ("--target", "b"), "target 'b' is unknown"),
+        (["time,a"], ("--time", "b"), "time column 'b' is unknown"),
+        (["time,a"], ("--freq", "month"), "freq is 'month'"),
+        (["time,a"], ("--horizon", "0"), "horizon is 0"),
+        (["time,a"], ("--protocol", "paper"), "honest or partial"),
+        (["time,a"], ("--rows", "5"), "--rows was given with -"),
+        (["time,a"], ("--device", "cuda"), "expected cpu"),
+    ],
+)
+def test_stream_mistakes(lines: list[str], arguments: tuple[str, ...], said: str) -> None:
+    code, answers, error = follow(lines, *arguments)
+    assert code == 2 and answers == [] and said in error
+
+
 # Mistakes
 
 
@@ -220,6 +314,7 @@ def test_damaged_files_are_refused_with_one_message(
         (("--method", "natssr"), "natsr"),
         (("--methods", "rls,lastvalue"), "last_value"),
         (("--method", "rls", "--methods", "er"), "both given"),
+        (("--freq", "h"), "it goes with - only"),
         (("--protocol", "honst"), "expected one of honest, partial, paper"),
         (("--methods", "rls", "--set", "ridge"), "expected key=value"),
         (("--methods", "rls", "--set", "rigde=1"), "did you mean ridge"),

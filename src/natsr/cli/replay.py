@@ -108,6 +108,8 @@ def planned(settings: Run) -> Plan:
     Raises:
         NatsrError: Whatever is wrong with the file, the names or the options.
     """
+    if settings.freq is not None:
+        raise OptionError(f"--freq is {settings.freq!r}, but a file's times tell it; it goes with - only")
     protocol, task = check_protocol(settings.protocol), Task(settings.window, settings.horizon, channels=1)
     methods = settings.chosen()
     options = {method: given.settings(settings.set, method, methods) for method in methods}
