@@ -1,11 +1,15 @@
 """Intervals that hold: quantiles around any forecast, learned online from its own errors.
 
-Each (horizon step, channel) has a running size of its absolute errors, and for each probability `p` a quantile `q_p` of
-the errors in units of that size. An interval end is `mean + size * q_p`. When the row comes, `q_p` moves up by
-`rate * p` if the error lay above it and down by `rate * (1 - p)` if not: the only resting place is the one where the
-share `p` of the errors lies below, whatever their distribution and however it drifts (conformal quantile tracking;
-Angelopoulos, Candès and Tibshirani, "Conformal PID control for time series prediction", 2023). The size reacts fast, so
-that a stretch of large errors widens the intervals at once; the quantiles correct what the size gets wrong.
+Each (horizon step, channel) has a running size of its absolute errors, and for each probability `p` a quantile `q_p`
+of the errors in units of that size. An interval end is `mean + size * q_p`. When the row comes, `q_p` moves up if the
+error lay above it and down if not, by `p` and `1 - p` times a gain: the only resting place is the one where the share
+`p` of the errors lies below, whatever their distribution and however it drifts (conformal quantile tracking;
+Angelopoulos, Candès and Tibshirani, "Conformal PID control for time series prediction", 2023). The size reacts fast,
+so that a stretch of large errors widens the intervals at once; the quantiles correct what the size gets wrong.
+
+The gain is one over the number of errors seen (at most `memory`) and over the density at the quantile, which is taken
+to be that of a logistic, `p (1 - p)` over its scale: with it the outer quantiles, which errors rarely cross, move as
+fast as the inner ones.
 
 An error is used as soon as its row is known: the forecast made `h` rows ago tells about step `h`.
 """
@@ -27,6 +31,7 @@ Array = npt.NDArray[np.float64]
 #: Central intervals of 10, 20, … 90 % and of 95 %, and the median.
 PROBABILITIES = (0.025, *(round(0.05 * k, 2) for k in range(1, 20)), 0.975)
 
+LOGISTIC = 1 / (2 * math.log(2))  # the scale of a logistic whose mean absolute value is 1
 TINY = 1e-12  # keeps a channel that is forecast without error from dividing by zero
 WINSOR = 8.0  # one error counts at most this many times the running size, so that no outlier widens for long
 YOUNG = 20  # errors seen before outliers are told from ordinary errors
@@ -42,9 +47,9 @@ class Calibrator:
     Args:
         task: Gives the horizon and the channels.
         probabilities: Those of the quantiles, rising.
-        rate: How fast the quantiles move, in running sizes per row.
-        size_rate: Weight of the newest error in the running size. Both defaults had the best balance of CRPS and
-            coverage on the warm-up rows of four streams, with last value and least squares, one and 24 rows ahead.
+        memory: Errors that the quantiles look back on.
+        size_memory: Errors that the running size looks back on. Both defaults had the best balance of CRPS and coverage
+            on the warm-up rows of four streams, with last value and least squares, one and 24 rows ahead.
 
     Example:
         >>> calibrator = Calibrator(Task(window=1, horizon=1, channels=1))
@@ -61,24 +66,25 @@ class Calibrator:
         task: Task,
         probabilities: Sequence[float] = PROBABILITIES,
         *,
-        rate: float = 0.02,
-        size_rate: float = 0.015,
+        memory: int = 600,
+        size_memory: int = 65,
     ) -> None:
         levels = np.array(probabilities, dtype=np.float64)
         if not (len(levels) and np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1):
             raise OptionError(f"probabilities are {tuple(probabilities)}, expected rising numbers between 0 and 1")
-        if not (rate > 0 and 0 < size_rate <= 1):
-            raise OptionError(f"rates are {rate} and {size_rate}, expected positive, the second at most 1")
+        if min(memory, size_memory) < 1:
+            raise OptionError(f"memories are {memory} and {size_memory}, expected at least 1")
         H, C = task.horizon, task.channels
         self.task = task
         self.probabilities = tuple(probabilities)
-        self.rate = rate
-        self.size_rate = size_rate
+        self.memory = memory
+        self.size_memory = size_memory
         self._p = levels
+        self._density = levels * (1 - levels) / LOGISTIC
         self._rows = 0  # revealed
         self._count = np.zeros((H, C))  # errors seen
         self._size = np.ones((H, C))  # running mean absolute error
-        logistic = np.log(levels / (1 - levels)) / (2 * math.log(2))  # the logistic's mean absolute value is 2 log 2
+        logistic = LOGISTIC * np.log(levels / (1 - levels))
         self._quantile = np.broadcast_to(logistic, (H, C, len(levels))).copy()  # in sizes
         self._mean = np.full((H, H, C), np.nan)  # (origin modulo H, step, channel): forecasts whose rows may still come
         self._unit = np.ones((H, H, C))  # the size at the time of the forecast
@@ -113,13 +119,15 @@ class Calibrator:
     def _move(self, error: Array, known: npt.NDArray[np.bool_], unit: Array) -> None:
         score = error / unit
         above = score[:, :, None] > self._quantile
-        step = self.rate * (self._p - 1 + above)
+        # The first errors count as if some had been seen before them: one alone would move the outer quantiles far.
+        seen = np.minimum(self._count + YOUNG, self.memory)
+        step = (self._p - 1 + above) / (seen[:, :, None] * self._density)
         np.add(self._quantile, step, out=self._quantile, where=known[:, :, None])
         # Where an error falls between two neighbours they move towards each other and may cross.
         self._quantile.sort(axis=2)
         magnitude = np.abs(error)
         limit = np.where(self._count < YOUNG, np.inf, WINSOR * self._size)
-        weight = np.maximum(self.size_rate, 1 / (self._count + 1)) * known
+        weight = known / np.minimum(self._count + 1, self.size_memory)
         self._size += weight * (np.minimum(magnitude, limit) - self._size)
         np.maximum(self._size, TINY, out=self._size)
         self._count += known
@@ -130,8 +138,8 @@ class Calibrator:
             return self._size
         start = np.ones_like(self._size)
         if variance is not None:
-            # A logistic with variance v has a mean absolute value of 2 log 2 * sqrt(3 v) / pi.
-            start = np.broadcast_to(np.sqrt(3 * variance) * 2 * math.log(2) / math.pi, self._size.shape)
+            # A logistic of scale s has the variance (pi s)² / 3.
+            start = np.broadcast_to(np.sqrt(3 * variance) / (math.pi * LOGISTIC), self._size.shape)
         known = self._count > 0
         last = np.maximum.accumulate(np.where(known, self._steps[:, None], -1), axis=0)
         earlier: Array = np.take_along_axis(self._size, np.maximum(last, 0), axis=0)

@@ -1,0 +1,212 @@
+"""Intervals: they hold, they never cross, they use each error when its row is known and not before."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from natsr.calibrate import PROBABILITIES, Calibrator
+from natsr.types import OptionError, ShapeError, State, StateError, Task
+
+Array = npt.NDArray[np.float64]
+LOW, HIGH = PROBABILITIES.index(0.05), PROBABILITIES.index(0.95)
+
+
+def covered(rows: Array, horizon: int = 1) -> npt.NDArray[np.bool_]:
+    """Whether the 90 % interval around a forecast of zero held, `(N, H, C)`, for the forecasts whose rows are there."""
+    calibrator = Calibrator(Task(window=1, horizon=horizon, channels=rows.shape[1]))
+    zero = np.zeros((horizon, rows.shape[1]))
+    held = []
+    for origin in range(len(rows) - horizon):
+        calibrator.reveal(rows[origin])
+        quantiles = calibrator.quantiles(zero)
+        assert (np.diff(quantiles, axis=0) >= 0).all()
+        target = rows[origin + 1 : origin + 1 + horizon]
+        held.append((quantiles[LOW] <= target) & (target <= quantiles[HIGH]))
+        calibrator.push(zero)
+    return np.array(held)
+
+
+@pytest.mark.parametrize("horizon", [1, 12])
+def test_intervals_hold_whatever_the_errors_look_like(horizon: int) -> None:
+    generator = np.random.default_rng(0)
+    count = 4000
+    rows = np.stack(
+        [
+            generator.normal(size=count),
+            generator.standard_t(2, size=count),  # heavy tails
+            generator.exponential(size=count),  # all on one side of the forecast
+            generator.normal(size=count) * np.repeat([1.0, 30.0, 0.1, 5.0], count // 4),  # sudden changes of size
+            3 + generator.normal(size=count),  # a forecast that is always off
+        ],
+        axis=1,
+    )
+    share = covered(rows, horizon)[500:].mean((0, 1))
+    assert (np.abs(share - 0.9) < 0.02).all()
+
+
+def test_no_stretch_is_left_alone_when_the_size_changes() -> None:
+    generator = np.random.default_rng(1)
+    rows = generator.normal(size=(6000, 8)) * np.repeat(2.0 ** generator.integers(-3, 4, size=12), 500)[:, None]
+    held = covered(rows).mean((1, 2))
+    stretches = np.convolve(held, np.ones(500) / 500, mode="valid")
+    assert stretches.min() > 0.82
+    assert abs(held.mean() - 0.9) < 0.015
+
+
+def test_every_quantile_is_where_it_says() -> None:
+    generator = np.random.default_rng(2)
+    calibrator = Calibrator(Task(window=1, horizon=1, channels=1))
+    below = np.zeros(len(PROBABILITIES))
+    for step, value in enumerate(generator.gumbel(size=6000)):
+        row = np.array([value])
+        if step > 1000:
+            below += row <= calibrator.quantiles(np.zeros((1, 1)))[:, 0, 0]
+        calibrator.reveal(row)
+        calibrator.push(np.zeros((1, 1)))
+    assert below / 4999 == pytest.approx(PROBABILITIES, abs=0.015)
+
+
+def test_an_error_counts_as_soon_as_its_row_is_known_and_for_its_own_step() -> None:
+    task = Task(window=1, horizon=3, channels=2)
+    calibrator = Calibrator(task)
+    generator = np.random.default_rng(3)
+    forecasts: dict[int, Array] = {}
+    expected: dict[tuple[int, int], list[float]] = {(step, channel): [] for step in range(3) for channel in range(2)}
+    for row_number in range(12):
+        row = generator.normal(size=2)
+        calibrator.reveal(row)
+        for step in range(3):
+            made = forecasts.get(row_number - 1 - step)
+            if made is not None:
+                for channel in range(2):
+                    expected[step, channel].append(abs(row[channel] - made[step, channel]))
+        size = calibrator.state_dict()["size"]
+        assert isinstance(size, Tensor)
+        for (step, channel), errors in expected.items():
+            if errors:  # while there are few, the running size is their plain mean
+                assert float(size[step, channel]) == pytest.approx(np.mean(errors), rel=1e-12)
+        if row_number != 4:  # a row without a forecast leaves a hole, and nothing slips into it
+            forecasts[row_number] = generator.normal(size=(3, 2))
+            calibrator.push(forecasts[row_number])
+
+
+def test_missing_values_teach_nothing() -> None:
+    task = Task(window=1, horizon=2, channels=2)
+    one, other = Calibrator(task), Calibrator(task)
+    generator = np.random.default_rng(4)
+    for _ in range(50):
+        row = generator.normal(size=2)
+        one.reveal(np.array([row[0], math.nan]))
+        other.reveal(row)
+        for calibrator in (one, other):
+            calibrator.push(np.zeros((2, 2)))
+    fresh, blind, seeing = (each.quantiles(np.zeros((2, 2))) for each in (Calibrator(task), one, other))
+    assert (blind[:, :, 0] == seeing[:, :, 0]).all()
+    assert (blind[:, :, 1] == fresh[:, :, 1]).all() and not (seeing[:, :, 1] == fresh[:, :, 1]).any()
+
+
+def test_before_the_first_error_the_variance_of_the_forecaster_speaks() -> None:
+    task = Task(window=1, horizon=2, channels=1)
+    calibrator = Calibrator(task)
+    mean = np.array([[1.0], [2.0]])
+    quantiles = calibrator.quantiles(mean, np.array([[4.0], [0.25]]))
+    deviation = math.pi / math.sqrt(3)  # of the standard logistic
+    assert quantiles[HIGH, :, 0] - mean[:, 0] == pytest.approx(np.array([2.0, 0.5]) * math.log(19) / deviation)
+    assert quantiles[PROBABILITIES.index(0.5), :, 0] == pytest.approx(mean[:, 0])
+
+
+def test_steps_without_errors_borrow_the_size_of_the_step_before() -> None:
+    calibrator = Calibrator(Task(window=1, horizon=3, channels=1))
+    calibrator.push(np.zeros((3, 1)))
+    calibrator.reveal(np.array([100.0]))
+    width = np.ptp(calibrator.quantiles(np.zeros((3, 1)))[[LOW, HIGH], :, 0], axis=0)
+    assert width[1:] == pytest.approx(100 * 2 * math.log(19) / (2 * math.log(2)))  # logistic, mean absolute error 100
+
+
+def test_one_outlier_does_not_blow_the_intervals_up() -> None:
+    generator = np.random.default_rng(5)
+    calibrator = Calibrator(Task(window=1, horizon=1, channels=1))
+    widths = []
+    for step in range(800):
+        calibrator.reveal(generator.normal(size=1) if step != 600 else np.array([1e6]))
+        calibrator.push(np.zeros((1, 1)))
+        widths.append(float(np.ptp(calibrator.quantiles(np.zeros((1, 1)))[[LOW, HIGH]])))
+    assert max(widths[600:]) < 1.5 * widths[599]
+
+
+def test_a_channel_without_error_keeps_intervals_of_no_width() -> None:
+    calibrator = Calibrator(Task(window=1, horizon=1, channels=1))
+    for _ in range(3000):
+        calibrator.reveal(np.array([7.0]))
+        calibrator.push(np.array([[7.0]]))
+    quantiles = calibrator.quantiles(np.array([[7.0]]))
+    assert np.isfinite(quantiles).all() and np.ptp(quantiles) < 1e-6
+
+
+def test_quantiles_change_nothing() -> None:
+    calibrator = Calibrator(Task(window=1, horizon=2, channels=2))
+    generator = np.random.default_rng(6)
+    for _ in range(5):
+        calibrator.reveal(generator.normal(size=2))
+        calibrator.push(generator.normal(size=(2, 2)))
+    before = calibrator.state_dict()
+    mean = generator.normal(size=(2, 2))
+    kept = mean.copy()
+    first = calibrator.quantiles(mean)
+    first += 1  # what comes out is the caller's
+    assert (mean == kept).all() and same(before, calibrator.state_dict())
+
+
+def same(one: State, other: State) -> bool:
+    for name, value in one.items():
+        match = other[name]
+        if isinstance(value, Tensor):
+            if not isinstance(match, Tensor) or not torch.equal(value.nan_to_num(9e9), match.nan_to_num(9e9)):
+                return False
+        elif value != match:
+            return False
+    return one.keys() == other.keys()
+
+
+def test_a_state_goes_on_bit_for_bit() -> None:
+    task = Task(window=1, horizon=3, channels=2)
+    generator = np.random.default_rng(7)
+    rows, means = generator.normal(size=(40, 2)), generator.normal(size=(40, 3, 2))
+    whole, after = Calibrator(task), Calibrator(task)
+    for place in range(20):
+        whole.reveal(rows[place])
+        whole.push(means[place])
+    state = whole.state_dict()
+    after.load_state_dict(state)
+    for place in range(20, 40):
+        for calibrator in (whole, after):
+            calibrator.reveal(rows[place])
+            calibrator.push(means[place])
+        assert (whole.quantiles(means[place]) == after.quantiles(means[place])).all()
+    assert same(whole.state_dict(), after.state_dict()) and not same(state, after.state_dict())
+
+
+def test_a_state_of_something_else_is_refused() -> None:
+    calibrator = Calibrator(Task(window=1, horizon=3, channels=2))
+    with pytest.raises(StateError, match="rows is None"):
+        calibrator.load_state_dict({})
+    with pytest.raises(StateError, match=r"count is \(2, 2\), expected an array of shape \(3, 2\)"):
+        calibrator.load_state_dict(Calibrator(Task(window=1, horizon=2, channels=2)).state_dict())
+
+
+def test_wrong_arguments_are_refused() -> None:
+    task = Task(window=1, horizon=3, channels=2)
+    with pytest.raises(OptionError, match="expected rising numbers"):
+        Calibrator(task, (0.5, 0.1))
+    with pytest.raises(OptionError, match="memories are 0 and 65, expected at least 1"):
+        Calibrator(task, memory=0)
+    with pytest.raises(ShapeError, match=r"mean has shape \(2, 3\), expected \(3, 2\)"):
+        Calibrator(task).quantiles(np.zeros((2, 3)))
+    with pytest.raises(ShapeError, match=r"row has shape \(3,\), expected \(2,\)"):
+        Calibrator(task).reveal(np.zeros(3))
