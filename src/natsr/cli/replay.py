@@ -255,17 +255,19 @@ def as_text(results: list[Result]) -> Table:
     """The results of one run, the best first."""
     first = results[0].cell
     title = f"{first.dataset}, {first.horizon} rows ahead, protocol {first.protocol}"
-    table = Table(title=Text(title), box=SIMPLE_HEAD)
+    table = Table(title=Text(title), box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("method")
-    for heading in FIGURES.values():
-        table.add_column(heading, justify="right")
+    # Hardly ever is a step refused; a column of zeros would only take room.
+    figures = [name for name in FIGURES if name != "refused" or any(r.numbers.get("refused") for r in results)]
+    for name in figures:
+        table.add_column(FIGURES[name], justify="right")
     order = sorted(results, key=lambda result: (result.error is not None, result.numbers.get("mase", float("inf"))))
     for place, result in enumerate(order):
         style = "bold" if place == 0 and len(order) > 1 and result.error is None else ""
         if result.error is not None:
             table.add_row(result.cell.method, Text(FAILED, "red"), Text(result.error, "red"))
         else:
-            table.add_row(result.cell.method, *(_figure(result, name) for name in FIGURES), style=style)
+            table.add_row(result.cell.method, *(_figure(result, name) for name in figures), style=style)
     return table
 
 
