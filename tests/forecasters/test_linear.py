@@ -173,6 +173,23 @@ def test_partial_labels_move_the_weights_before_the_example_is_whole() -> None:
 
 
 @both
+def test_a_late_label_whose_first_step_was_missing_moves_by_its_own_gain(name: str) -> None:
+    """The regressor is not in the covariance: the error must shrink by 1 / (1 + x P x), not overshoot."""
+    task = Task(window=3, horizon=2, channels=2)
+    window = stream(50)[None, 40:43]
+    target = torch.tensor([[[math.nan, math.nan], [5.0, -4.0]]], dtype=torch.float64)
+    forecaster = METHODS[name](task, forgetting=1.0, ridge=0.5)
+    covariance = forecaster.state_dict()["covariance"]
+    before = target[0, 1] - forecaster.forecast(window).mean[0, 1]
+    forecaster.learn(Example(window, target, torch.tensor([[False, True]])))
+    after = target[0, 1] - forecaster.forecast(window).mean[0, 1]
+    spread = regressors(name, window)[:, 0].square().sum(1) / 0.5
+    assert torch.allclose(after, before / (1 + spread), rtol=1e-9)
+    still = forecaster.state_dict()["covariance"]
+    assert isinstance(covariance, Tensor) and isinstance(still, Tensor) and torch.equal(covariance, still)
+
+
+@both
 def test_the_covariance_stays_bounded_symmetric_and_positive(name: str) -> None:
     """A constant channel, a zero channel, and forgetting: the classic blow-up."""
     task = Task(window=3, horizon=1, channels=3)
