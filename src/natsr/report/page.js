@@ -137,7 +137,7 @@
         root.append(svg("text", { x: left - 8, y: y(at) + 4, "text-anchor": "end" }, text));
       }
       const room = Math.max(2, Math.floor((width - left - right) / (spec.time ? 74 : 60)));
-      for (const [at, text] of spec.time ? timeTicks(first, last, room) : ticksBetween(first, last, Math.min(room, 12)).filter(([v]) => Number.isInteger(v))) {
+      for (const [at, text] of spec.time ? timeTicks(first, last, room) : ticksBetween(first, last, Math.min(room, 12)).filter(([v]) => Number.isInteger(v)).map(([v]) => [v, String(v)])) {
         root.append(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: bottom, y2: bottom + 5 }));
         const half = 3.4 * text.length; // keep the text inside the picture
         root.append(svg("text", { x: Math.min(x(at), width - half), y: bottom + 19, "text-anchor": "middle" }, text));

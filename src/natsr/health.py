@@ -1,0 +1,111 @@
+"""How a live forecaster is doing: its error beside that of the last value, and how often its intervals held.
+
+Every figure is a mean over the past in which a row counts a thousandth less than the one after it, so that it tells
+about the last thousand rows or so.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from natsr.types import State, StateError, Task
+
+Array = npt.NDArray[np.float64]
+
+FORGET = 0.999
+#: Sums kept, each with its count.
+SUMS = ("error", "last_error", "change", "covered")
+
+
+class Tally:
+    """Score every forecast as its rows come: step `h` of the one made `h` rows ago. All in standardised units.
+
+    Args:
+        task: Gives the horizon and the channels.
+    """
+
+    def __init__(self, task: Task) -> None:
+        H, C = task.horizon, task.channels
+        self._sums = dict.fromkeys(SUMS, 0.0)
+        self._counts = dict.fromkeys(SUMS, 0.0)
+        self._rows = 0
+        self._steps = np.arange(H)
+        self._row = np.full(C, math.nan)  # the newest
+        # Forecasts that are not wholly scored, by the row that they were made at, modulo H.
+        self._mean, self._low, self._high = (np.full((H, H, C), math.nan) for _ in range(3))
+        self._last = np.full((H, C), math.nan)
+
+    def reveal(self, row: Array) -> None:
+        """Score what was said of the row `(C,)`, NaN where missing."""
+        self._rows += 1
+        horizon = len(self._steps)
+        places = (self._rows - 1 - self._steps) % horizon
+        mean, low, high = (part[places, self._steps] for part in (self._mean, self._low, self._high))
+        self._add("error", np.abs(row - mean))
+        self._add("last_error", np.abs(row - self._last[places]))
+        self._add("change", np.abs(row - self._row))
+        inside = ((low <= row) & (row <= high)).astype(np.float64)
+        self._add("covered", np.where(np.isnan(row - low), math.nan, inside))
+        self._row = row.copy()
+        place = self._rows % horizon
+        self._mean[place] = self._low[place] = self._high[place] = self._last[place] = math.nan
+
+    def push(self, mean: Array, low: Array, high: Array, last: Array) -> None:
+        """Remember the forecast from the newest row: mean and 90 % interval `(H, C)`, and the last values `(C,)`."""
+        place = self._rows % len(self._steps)
+        self._mean[place], self._low[place], self._high[place], self._last[place] = mean, low, high, last
+
+    def _add(self, name: str, values: Array) -> None:
+        known = ~np.isnan(values)
+        self._sums[name] = FORGET * self._sums[name] + float(values[known].sum())
+        self._counts[name] = FORGET * self._counts[name] + int(np.count_nonzero(known))
+
+    def _mean_of(self, name: str) -> float | None:
+        count = self._counts[name]
+        return self._sums[name] / count if count else None
+
+    def figures(self) -> dict[str, float | None]:
+        """MASE, that of the last value, and the coverage of the 90 % interval; `None` before there is any."""
+        change = self._mean_of("change")
+        error, last_error = self._mean_of("error"), self._mean_of("last_error")
+        return {
+            "mase": error / change if error is not None and change else None,
+            "mase_last_value": last_error / change if last_error is not None and change else None,
+            "coverage_90": self._mean_of("covered"),
+        }
+
+    def _arrays(self) -> dict[str, Array]:
+        return {"row": self._row, "mean": self._mean, "low": self._low, "high": self._high, "last": self._last}
+
+    def state_dict(self) -> State:
+        """Everything that must be carried on."""
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in self._arrays().items()}
+        sums: State = {name: self._sums[name] for name in SUMS}
+        counts: State = {name: self._counts[name] for name in SUMS}
+        return {"rows": self._rows, "sums": sums, "counts": counts, **tensors}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on, bit for bit, from what `state_dict` gave."""
+        rows, sums, counts = state.get("rows"), state.get("sums"), state.get("counts")
+        if not (isinstance(rows, int) and isinstance(sums, dict) and isinstance(counts, dict)):
+            raise StateError("the tally lacks its counts, expected rows, sums and counts; it belongs to something else")
+        for name, array in self._arrays().items():
+            value = state.get(name)
+            if not isinstance(value, Tensor) or tuple(value.shape) != array.shape:
+                raise StateError(f"{name} of the tally is not an array of shape {array.shape}; is it the same task?")
+            array[...] = value.numpy()
+        self._rows = rows
+        for name in SUMS:
+            self._sums[name], self._counts[name] = _real(sums, name), _real(counts, name)
+
+
+def _real(state: State, name: str) -> float:
+    value = state.get(name)
+    if not isinstance(value, float):
+        raise StateError(f"{name} of the tally is {value!r}, expected a number; it belongs to something else")
+    return value

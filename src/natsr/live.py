@@ -1,0 +1,328 @@
+"""A forecaster that lives on a stream: times and rows in, forecasts in the data's own units out.
+
+`Live` is the one loop, one row at a time: take the row, learn what it has made known, forecast. What may come in, and
+what is refused, is decided in `natsr.intake`; who may know which row when, in `natsr.streams`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from natsr import state as states
+from natsr.data.calendar import Calendar, Floats, Times
+from natsr.data.series import Scaling, filled_from_past, season_of, unknown
+from natsr.forecasters.base import Progress, silent
+from natsr.intake import Seconds, regular, row_values, shown, stamp, step_seconds, steps_after, times_of
+from natsr.phases import Cold, Interval, Warm, described
+from natsr.recipes import make
+from natsr.streams import Feed, Rows, check_protocol
+from natsr.types import DataError, Option, OptionError, State, StateError, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = "live"
+LEVELS = (0.5, 0.9)
+_TIME_NAMES = ("time", "date", "datetime", "timestamp")
+_FIGURES = ("mase", "mase_last_value", "coverage_90")
+
+
+@dataclass(frozen=True, eq=False)
+class LiveForecast:
+    """What is expected of the next rows, in the data's own units.
+
+    Args:
+        origin: Time of the last row that was known.
+        times: `(H,)`, of the rows that are forecast.
+        columns: `C` names.
+        mean: `(H, C)`; NaN for a column that never had a value.
+        intervals: By level, such as 0.9.
+    """
+
+    origin: np.datetime64
+    times: Times
+    columns: tuple[str, ...]
+    mean: Floats
+    intervals: Mapping[float, Interval]
+
+    def frame(self) -> pd.DataFrame:
+        """As a pandas frame: a row for each time, columns `(name, "mean")`, `(name, "low_90")`, `(name, "high_90")`."""
+        import pandas as pd  # here, so that who wants arrays need not have it
+
+        parts = {"mean": self.mean}
+        for level, (low, high) in self.intervals.items():
+            parts |= {f"low_{100 * level:g}": low, f"high_{100 * level:g}": high}
+        data = {(name, part): values[:, c] for c, name in enumerate(self.columns) for part, values in parts.items()}
+        return pd.DataFrame(data, index=pd.DatetimeIndex(self.times, name="time"))
+
+
+@dataclass(eq=False)
+class Live:
+    """Forecast a stream, and learn from every row of it.
+
+    Without `warm_up` it starts cold: it repeats the last value until `window + horizon` rows have come, then fixes the
+    scaling on them, makes the forecaster, warms it up on them, and learns from every row after them.
+
+    Args:
+        columns: Names of the values in a row.
+        horizon: Rows ahead.
+        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, or a `timedelta`.
+        method: A name from `natsr.recipes`.
+        window: Rows that a network sees.
+        protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.
+        seed: Of everything random.
+        options: Settings of the method that differ from its defaults.
+
+    Example:
+        >>> live = Live(columns=["load"], horizon=2, freq="h", method="last_value", window=3)
+        >>> live.observe("2026-01-01T00:00", {"load": 5.0})
+        >>> live.observe("2026-01-01T01:00", [7.0])
+        >>> forecast = live.forecast()
+        >>> [str(time) for time in forecast.times], forecast.mean[:, 0].tolist()
+        (['2026-01-01T02:00:00', '2026-01-01T03:00:00'], [7.0, 7.0])
+    """
+
+    columns: Sequence[str]
+    horizon: int = 24
+    freq: str | timedelta = "h"
+    method: str = "natsr"
+    window: int = 60
+    protocol: str = "honest"
+    seed: int = 0
+    options: Mapping[str, Option] | None = None
+    _rows: int = field(default=0, init=False, repr=False)  # observed; rows that were not there are not counted
+    _time: int | None = field(default=None, init=False, repr=False)  # of the last row
+    _cold: Cold = field(init=False, repr=False)
+    _warm: Warm | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, str):
+            raise OptionError(f"columns is the text {self.columns!r}, expected a list of names: [{self.columns!r}]")
+        self.columns = tuple(self.columns)
+        if not self.columns or len(set(self.columns)) < len(self.columns):
+            raise OptionError(f"columns are {list(self.columns)}, expected at least one name, and each name once")
+        self._step = step_seconds(self.freq)
+        task = self._task(features=0)
+        Feed(task, check_protocol(self.protocol))  # refuses a protocol that needs the future
+        make(self.method, task, seed=self.seed, options=self.options)  # an unknown name is told now, not after a day
+        self._longest_gap = task.reach + task.horizon
+        self._cold = Cold(len(self.columns), self.horizon, self.window + self.horizon, self._longest_gap)
+
+    def _task(self, features: int) -> Task:
+        return Task(self.window, self.horizon, len(self.columns), features, season_of(self._step))
+
+    def warm_up(
+        self,
+        history: pd.DataFrame | tuple[Sequence[object] | Times, npt.ArrayLike],
+        *,
+        time: str | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        """Learn from the past before the stream begins; once, and before the first row.
+
+        A history shorter than `window + horizon` rows counts as the beginning of a cold start.
+
+        Args:
+            history: A pandas frame with the columns (others are left alone) and its times as index or in a column;
+                or times and an array `(T, C)`.
+            time: The frame's time column, where it cannot be told.
+            progress: Called with (done, of, what).
+
+        Raises:
+            DataError: The times do not advance by whole steps, or a value is not a number.
+        """
+        if self._time is not None:
+            raise OptionError(f"warm_up came after row {shown(self._time)}, expected it before the first row, once")
+        seconds, values = self._history(history, time)
+        if not len(seconds):
+            raise DataError("the history has no rows, expected some; leave warm_up out for a cold start")
+        count = len(seconds)
+        seconds, values = regular(seconds, values, self._step, self._longest_gap)
+        if np.count_nonzero(~np.isnan(values).all(1)) < self.window + self.horizon:
+            for at, row in zip(seconds.tolist(), values, strict=True):
+                self._take(at, row)
+        else:
+            self._warm = self._begin(seconds, values, progress)
+        self._rows, self._time = count, int(seconds[-1])
+
+    def observe(self, time: object, row: object) -> None:
+        """Take the next row, and learn from whatever it has made known.
+
+        Args:
+            time: Later than the last row by a whole number of steps; rows in between are missing.
+            row: A mapping by name (a column left out is missing), or one value for each column; NaN is missing.
+
+        Raises:
+            DataError: The row is late, a duplicate, off the grid, or holds something other than numbers. Nothing has
+                changed then, and the next row can come.
+        """
+        seconds, values = stamp(time), row_values(row, self.columns)
+        missing = 0 if self._time is None else steps_after(seconds, self._time, self._step) - 1
+        nothing = np.full(len(self.columns), math.nan)
+        for back in range(min(missing, self._longest_gap), 0, -1):
+            self._take(seconds - back * self._step, nothing)
+        self._take(seconds, values)
+        self._rows += 1
+
+    def _take(self, seconds: int, values: Floats) -> None:
+        """One row of the grid."""
+        self._time = seconds
+        if self._warm is not None:
+            self._warm.advance(seconds, values)
+        elif self._cold.append(seconds, values):
+            self._warm = self._begin(*self._cold.history(), silent)
+            self._cold.clear()
+
+    def _begin(self, seconds: Seconds, values: Floats, progress: Progress) -> Warm:
+        """The end of the beginning: scaling and calendar from these rows, and a forecaster warmed up on them."""
+        warm = self._fresh(Scaling.fit(values), Calendar.fit(times_of(seconds), "bounded", self._step))
+        truth = warm.standardised(values)
+        warm.begin(Rows(torch.cat([filled_from_past(truth), warm.features(seconds)], 1), truth), progress)
+        return warm
+
+    def _fresh(self, scaling: Scaling, calendar: Calendar) -> Warm:
+        task = self._task(len(calendar.names))
+        forecaster = make(self.method, task, seed=self.seed, options=self.options)
+        return Warm(forecaster, Feed(task, check_protocol(self.protocol)), scaling, calendar)
+
+    def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
+        """What is expected of the next `horizon` rows; changes nothing.
+
+        Args:
+            levels: Of the intervals, above 0 and at most 0.99.
+
+        Raises:
+            DataError: No row has come yet.
+        """
+        for level in levels:
+            if not 0 < level <= 0.99:
+                raise OptionError(f"level is {level}, expected more than 0 and at most 0.99")
+        if self._time is None:
+            raise DataError("no row has been observed, expected at least one before a forecast")
+        source = self._warm if self._warm is not None else self._cold
+        mean, intervals = source.forecast(levels)
+        origin = np.datetime64(self._time, "s")
+        times = origin + np.arange(1, self.horizon + 1) * np.timedelta64(self._step, "s")
+        return LiveForecast(origin, times, tuple(self.columns), mean, intervals)
+
+    def health(self) -> dict[str, float | int | str | None]:
+        """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
+
+        `phase` (cold or warm); `rows` observed; `mase`, and `mase_last_value` of the last value at the same rows;
+        `coverage_90`; `variance` and `refused` steps as the method tells them; `fallbacks`, how often the last value
+        stood in for a forecast that was not finite.
+        """
+        warm = self._warm
+        figures: dict[str, float | None] = warm.tally.figures() if warm else dict.fromkeys(_FIGURES)
+        info = warm.forecaster.info() if warm else {}
+        return {
+            "phase": "warm" if warm else "cold",
+            "rows": self._rows,
+            **figures,
+            "variance": info.get("variance"),
+            "refused": int(info.get("refused", 0)) + (warm.refused if warm else 0),
+            "fallbacks": warm.fallbacks if warm else 0,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write everything that must be carried on into a folder; atomic, no pickle."""
+        settings = {
+            "columns": list(self.columns),
+            "horizon": self.horizon,
+            "freq": f"{self._step}s",
+            "method": self.method,
+            "window": self.window,
+            "protocol": self.protocol,
+            "seed": self.seed,
+            "options": dict(self.options) if self.options else None,
+        }
+        state: State = {"rows": self._rows, "time": self._time, "cold": self._cold.state_dict()}
+        state["warm"] = self._warm.state_dict() if self._warm else None
+        states.save(folder, state, kind=KIND, meta=settings)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Live:
+        """Go on, bit for bit, from what `save` wrote."""
+        state, settings = states.load(folder, kind=KIND)
+        live = cls(**settings)
+        rows, time, cold, warm = (state.get(name) for name in ("rows", "time", "cold", "warm"))
+        if not (isinstance(rows, int) and isinstance(time, int | None) and isinstance(cold, dict)):
+            raise StateError(f"the state in {folder} lacks its rows or time; it was not written by Live.save")
+        live._rows, live._time = rows, time
+        live._cold.load_state_dict(cold)
+        if isinstance(warm, dict):
+            live._warm = live._fresh(*described(warm))
+            live._warm.load_state_dict(warm)
+        return live
+
+    def _history(self, history: object, time: str | None) -> tuple[Seconds, Floats]:
+        if isinstance(history, tuple):
+            times, values = history
+            stamps = np.array([stamp(at) for at in times], dtype=np.int64)
+            rows = [row_values(row, self.columns) for row in np.asarray(values)]
+            if len(rows) != len(stamps):
+                raise DataError(f"the history has {len(stamps)} times and {len(rows)} rows, expected as many of each")
+            return stamps, np.array(rows).reshape(len(rows), len(self.columns))
+        return _from_frame(history, self.columns, time)
+
+
+def _from_frame(history: object, columns: Sequence[str], time: str | None) -> tuple[Seconds, Floats]:
+    """Times and values of a pandas frame."""
+    import pandas as pd  # here, so that who has no frame need not have it
+
+    if not isinstance(history, pd.DataFrame):
+        raise DataError(f"history is a {type(history).__name__}, expected a pandas DataFrame, or (times, array)")
+    for name in columns:
+        if name not in history.columns:
+            raise DataError(unknown("column", name, [str(column) for column in history.columns], "the history"))
+    times = _frame_times(history, time)
+    if isinstance(times.dtype, pd.DatetimeTZDtype):
+        times = times.dt.tz_convert("UTC").dt.tz_localize(None)
+    seconds = np.array([stamp(at) for at in times.to_numpy()], dtype=np.int64)
+    values = np.empty((len(history), len(columns)))
+    for place, name in enumerate(columns):
+        numeric = pd.to_numeric(history[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        wrong = (np.isnan(numeric) & history[name].notna().to_numpy()) | np.isinf(numeric)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"{name} is {history[name].iloc[row]} in row {row} of the history, expected a finite number; "
+                "mark it as missing (NaN)"
+            )
+        values[:, place] = numeric
+    return seconds, values
+
+
+def _frame_times(history: pd.DataFrame, time: str | None) -> pd.Series[pd.Timestamp]:
+    """The frame's times: its index, or the column that is named, holds times, or is called like one."""
+    import pandas as pd
+
+    if time is None and isinstance(history.index, pd.DatetimeIndex):
+        return history.index.to_series()
+    names = [str(name) for name in history.columns]
+    if time is None:
+        dated = [name for name in names if pd.api.types.is_datetime64_any_dtype(history[name].dtype)]
+        called = [name for name in names if name.lower() in _TIME_NAMES]
+        found = dated if len(dated) == 1 else called
+        if len(found) != 1:
+            raise DataError(
+                f"the history has no DatetimeIndex and {len(found)} columns that look like its times, expected one; "
+                "name it: warm_up(history, time=...)"
+            )
+        time = found[0]
+    elif time not in names:
+        raise DataError(unknown("time column", time, names, "the history"))
+    times = pd.to_datetime(history[time], errors="coerce")
+    if times.isna().any():
+        row = int(np.flatnonzero(times.isna().to_numpy())[0])
+        raise DataError(f"{time} is {history[time].iloc[row]} in row {row} of the history, expected a time")
+    return times

@@ -1,0 +1,325 @@
+"""The two phases of a live stream: cold, repeating the last value; and warm, with a forecaster that learns.
+
+Both take one row of a regular grid at a time, NaN where missing, and answer forecasts in the data's own units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from natsr.calibrate import PROBABILITIES, Calibrator
+from natsr.data.calendar import Calendar, Floats
+from natsr.data.series import Scaling
+from natsr.forecasters.base import Forecaster, Progress
+from natsr.health import Tally
+from natsr.intake import Seconds, times_of
+from natsr.streams import Feed, Rows, Windows
+from natsr.types import Example, State, StateError
+
+Array = npt.NDArray[np.float64]
+
+#: The usual quantiles, and two more so that intervals of 99 % can be had.
+QUANTILES = (0.005, *PROBABILITIES, 0.995)
+#: Share of the history that trains; the rest of it judges when to stop.
+TRAIN = 0.8
+
+
+class Interval(NamedTuple):
+    """The ends of a central interval, `(H, C)` each; NaN where nothing is known yet."""
+
+    low: Floats
+    high: Floats
+
+
+class Expected(NamedTuple):
+    """A forecast in the data's own units."""
+
+    mean: Floats  # (H, C); NaN for a column that never had a value
+    intervals: dict[float, Interval]  # by level
+
+
+class Cold:
+    """Rows that are kept until there are enough to begin; the last value until then.
+
+    A run of missing rows too long to learn across starts the counting again, so the rows kept are bounded.
+
+    Args:
+        channels: Values in a row.
+        horizon: Rows ahead.
+        enough: Rows with a value that suffice.
+        longest: Missing rows in a row that make what came before them useless.
+    """
+
+    def __init__(self, channels: int, horizon: int, enough: int, longest: int) -> None:
+        self._horizon, self._enough, self._longest = horizon, enough, longest
+        self._known = np.full(channels, math.nan)  # last known value of each column
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the rows, but not the last values."""
+        self._seconds: list[int] = []
+        self._values: list[Floats] = []
+        self._counted = self._missing = 0
+
+    def append(self, seconds: int, values: Floats) -> bool:
+        """Keep a row; answers whether there are enough now."""
+        here = ~np.isnan(values)
+        self._known = np.where(here, values, self._known)
+        if here.any():
+            self._counted, self._missing = self._counted + 1, 0
+        else:
+            self._missing += 1
+        if self._missing >= self._longest:
+            self.clear()
+        elif here.any() or self._values:
+            self._seconds.append(seconds)
+            self._values.append(values.copy())
+        return self._counted >= self._enough
+
+    def history(self) -> tuple[Seconds, Floats]:
+        """The rows kept: times `(T,)` and values `(T, C)`."""
+        return np.array(self._seconds, dtype=np.int64), np.array(self._values).reshape(-1, len(self._known))
+
+    def forecast(self, levels: Sequence[float]) -> Expected:
+        """The last value; intervals as for a random walk with the changes seen so far, at least two."""
+        mean = np.tile(self._known, (self._horizon, 1))
+        spread = np.full(len(self._known), math.nan)
+        intervals = {}
+        with np.errstate(over="ignore"):  # the changes of huge values may be infinite, and so are the intervals then
+            if len(self._values) > 2:
+                changes = np.diff(np.array(self._values), axis=0)
+                count = np.count_nonzero(~np.isnan(changes), axis=0)
+                squares = np.where(np.isnan(changes), 0.0, changes) ** 2
+                np.sqrt(squares.sum(0) / np.maximum(count, 1), out=spread, where=count > 1)
+            walk = np.sqrt(np.arange(1, self._horizon + 1))[:, None] * spread
+            for level in levels:
+                reach = NormalDist().inv_cdf((1 + level) / 2) * walk
+                intervals[level] = Interval(mean - reach, mean + reach)
+        return Expected(mean, intervals)
+
+    def state_dict(self) -> State:
+        """Everything that must be carried on."""
+        seconds, values = self.history()
+        return {
+            "seconds": torch.from_numpy(seconds),
+            "values": torch.from_numpy(values),
+            "known": torch.from_numpy(self._known.copy()),
+            "missing": self._missing,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from it."""
+        values, missing = array(state, "values", (None, len(self._known))), state.get("missing")
+        if not isinstance(missing, int):
+            raise StateError(f"missing is {missing!r}, expected a number; the state belongs to something else")
+        self._known = array(state, "known", (len(self._known),))
+        self._seconds = array(state, "seconds", (len(values),)).astype(np.int64).tolist()
+        self._values = list(values)
+        self._counted, self._missing = int(np.count_nonzero(~np.isnan(values).all(1))), missing
+
+
+class Warm:
+    """A forecaster on its stream: learns what each row makes known, then forecasts, and is scored as rows come.
+
+    Args:
+        forecaster: Fresh.
+        feed: Fresh; decides what is learned when.
+        scaling: From the data's units to standardised ones; fixed.
+        calendar: From the time of a row to its features; fixed.
+    """
+
+    def __init__(self, forecaster: Forecaster, feed: Feed, scaling: Scaling, calendar: Calendar) -> None:
+        task = forecaster.task
+        self.forecaster, self.feed, self.scaling, self.calendar = forecaster, feed, scaling, calendar
+        self.calibrator, self.tally = Calibrator(task, QUANTILES), Tally(task)
+        self.refused = 0  # steps that the forecaster gave up with an error
+        self.fallbacks = 0  # forecasts that were not finite; the last value stood in
+        self._filled = torch.zeros(task.channels)  # last known values, standardised
+        self._seen = torch.zeros(task.channels, dtype=torch.bool)  # columns that have had a value
+        self._mean = np.zeros((task.horizon, task.channels))
+        self._quantiles = np.zeros((len(QUANTILES), task.horizon, task.channels))
+
+    def standardised(self, values: Floats) -> Tensor:
+        """`(…, C)` as the forecaster sees it; what is too large for a float32 counts as missing."""
+        with np.errstate(over="ignore"):
+            scaled = torch.from_numpy(self.scaling.apply(values)).float()
+        scaled[~scaled.isfinite()] = math.nan
+        return scaled
+
+    def features(self, seconds: Seconds) -> Tensor:
+        """`(T, F)`."""
+        return torch.from_numpy(self.calendar.apply(times_of(seconds))).float()
+
+    def begin(self, rows: Rows, progress: Progress) -> None:
+        """Warm up on all the rows that are known, and forecast from the last of them."""
+        task, count = self.forecaster.task, len(rows.inputs)
+        cut = int(TRAIN * count)
+        train, valid = Windows(rows, task, 0, cut), Windows(rows, task, cut, count)
+        if not len(train):  # too few rows for two parts
+            train, valid = Windows(rows, task, 0, count), Windows(rows, task, count, count)
+        self.forecaster.warm_up(train, valid, progress)
+        # Examples that end in these rows have been learned. The feed needs those that still wait for a target.
+        step = None
+        for inputs, truth in zip(rows.inputs[-self._kept :], rows.truth[-self._kept :], strict=True):
+            step = self.feed.push(inputs, truth)
+        assert step is not None
+        self._seen = ~rows.truth.isnan().all(0)
+        self._filled = rows.inputs[-1, : task.channels].clone()
+        self._expect(step.window)
+
+    @property
+    def _kept(self) -> int:
+        return self.forecaster.task.reach + self.forecaster.task.horizon
+
+    def advance(self, seconds: int, values: Floats) -> None:
+        """Take the next row."""
+        truth = self.standardised(values)
+        known = ~truth.isnan()
+        self._seen |= known
+        self._filled = torch.where(known, truth, self._filled)
+        row = truth.double().numpy()
+        self.calibrator.reveal(row)
+        self.tally.reveal(row)
+        inputs = torch.cat([self._filled, self.features(np.array([seconds]))[0]])
+        step = self.feed.push(inputs, truth)
+        assert step is not None  # `begin` has filled the first window
+        if step.matured is not None:
+            self._learn(step.matured)
+        self._expect(step.window)
+
+    def _learn(self, example: Example) -> None:
+        try:
+            self.forecaster.learn(example)
+        except FloatingPointError:
+            self.refused += 1
+
+    def _expect(self, window: Tensor) -> None:
+        """Forecast, and remember it so that it can be asked for and will be scored."""
+        forecast = self.forecaster.forecast(window)
+        mean: Array = forecast.mean[0].detach().cpu().double().numpy()
+        variance: Array | None = None
+        if forecast.variance is not None:
+            variance = np.broadcast_to(forecast.variance.detach().cpu().double().numpy(), (1, *mean.shape))[0]
+        last = self._filled.double().numpy()
+        if not np.isfinite(mean).all():
+            mean, variance = np.tile(last, (len(mean), 1)), None
+            self.fallbacks += 1
+        self._mean, self._quantiles = mean, self.calibrator.quantiles(mean, variance)
+        self.calibrator.push(mean, variance)
+        low, high = interval(self._quantiles, 0.9)
+        self.tally.push(mean, low, high, last)
+
+    def forecast(self, levels: Sequence[float]) -> Expected:
+        """The forecast from the newest row; changes nothing."""
+
+        def restored(values: Array) -> Floats:
+            with np.errstate(over="ignore"):
+                found = self.scaling.invert(values)
+            return np.where(self._seen.numpy(), found, math.nan)
+
+        intervals = {}
+        for level in levels:
+            low, high = interval(self._quantiles, level)
+            intervals[level] = Interval(restored(low), restored(high))
+        return Expected(restored(self._mean), intervals)
+
+    def _parts(self) -> dict[str, Forecaster | Feed | Calibrator | Tally]:
+        return {"forecaster": self.forecaster, "feed": self.feed, "calibrator": self.calibrator, "tally": self.tally}
+
+    def state_dict(self) -> State:
+        """Everything that must be carried on, and what `described` needs to build it again."""
+        calendar = self.calendar
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            "scaling": tensors(mean=self.scaling.mean, std=self.scaling.std),
+            "calendar": {
+                "names": " ".join(calendar.names),
+                **tensors(mean=calendar.mean, std=calendar.std, low=calendar.low, high=calendar.high),
+            },
+            "refused": self.refused,
+            "fallbacks": self.fallbacks,
+            "filled": self._filled.clone(),
+            "seen": self._seen.clone(),
+            **tensors(mean=self._mean, quantiles=self._quantiles),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on, bit for bit, from what `state_dict` gave."""
+        for name, part in self._parts().items():
+            try:
+                part.load_state_dict(branch(state, name))
+            except KeyError as error:
+                raise StateError(f"the state of the {name} lacks {error}; it belongs to another method") from error
+        filled, seen, refused, fallbacks = (state.get(name) for name in ("filled", "seen", "refused", "fallbacks"))
+        if not (isinstance(filled, Tensor) and isinstance(seen, Tensor)):
+            raise StateError("the state lacks the last values; it belongs to something else")
+        if not (isinstance(refused, int) and isinstance(fallbacks, int)):
+            raise StateError("the state lacks its counts; it belongs to something else")
+        self._filled, self._seen, self.refused, self.fallbacks = filled.clone(), seen.clone(), refused, fallbacks
+        self._mean = array(state, "mean", self._mean.shape)
+        self._quantiles = array(state, "quantiles", self._quantiles.shape)
+
+
+def described(state: State) -> tuple[Scaling, Calendar]:
+    """The scaling and the calendar of a saved warm phase."""
+    scaling, calendar = branch(state, "scaling"), branch(state, "calendar")
+    names = calendar.get("names")
+    if not isinstance(names, str):
+        raise StateError(f"the calendar's names are {names!r}, expected text; the state belongs to something else")
+    kept = tuple(names.split())
+    return (
+        Scaling(array(scaling, "mean", (None,)), array(scaling, "std", (None,))),
+        Calendar(kept, *(array(calendar, name, (len(kept),)) for name in ("mean", "std", "low", "high"))),
+    )
+
+
+def interval(quantiles: Array, level: float) -> Interval:
+    """The central interval of this level from quantiles `(Q, H, C)` at `QUANTILES`.
+
+    Between two of them the ends lie on a straight line over the logit of the probability, on which a logistic
+    distribution is exact.
+    """
+    places = np.log(np.array(QUANTILES) / (1 - np.array(QUANTILES)))
+    ends = []
+    for p in ((1 - level) / 2, (1 + level) / 2):
+        at = float(np.interp(math.log(p / (1 - p)), places, np.arange(len(places))))
+        below = math.floor(at + 1e-9)  # a quantile that is there is taken as it is
+        share = at - below
+        ends.append(
+            quantiles[below] if share < 1e-9 else quantiles[below] + share * (quantiles[below + 1] - quantiles[below])
+        )
+    return Interval(*ends)
+
+
+def tensors(**arrays: Array) -> State:
+    """Copies as tensors, for a state."""
+    return {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
+
+
+def array(state: State, name: str, shape: tuple[int | None, ...]) -> Array:
+    """An array of a state, if it has this shape; `None` stands for any length."""
+    value = state.get(name)
+    fits = isinstance(value, Tensor) and value.ndim == len(shape)
+    if not (
+        isinstance(value, Tensor) and fits and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
+    ):
+        got = tuple(value.shape) if isinstance(value, Tensor) else value
+        raise StateError(f"{name} is {got}, expected an array of shape {shape}; is it the same task?")
+    found: Array = value.double().numpy().copy()
+    return found
+
+
+def branch(state: State, name: str) -> State:
+    """A part of a state that is itself a state."""
+    value = state.get(name)
+    if not isinstance(value, dict):
+        raise StateError(f"{name} is {type(value).__name__}, expected a nested state; it belongs to something else")
+    return value
