@@ -212,7 +212,7 @@ def derpp(task: Task, setting: Setting, options: Options) -> Forecaster:
 class NatsrOptions(PlainOptions):
     """NatSR, with each reading of the paper under a name (docs/decisions/0003)."""
 
-    rate: float = 0.005
+    rate: float = 0.03
     dof: float = 50.0
     beta: float = 0.14
     average: float = 0.555
@@ -225,7 +225,7 @@ class NatsrOptions(PlainOptions):
     probes: int = 16
     probe: Literal["rademacher", "sampled"] = "rademacher"
     information: Literal["current", "stored"] = "current"
-    clip: float = 0.0
+    clip: float = 1.0
     every: int = 100
     scale_rate: float = 0.1
     scale_floor: float = 1e-4

@@ -9,7 +9,9 @@
 | `finish`     | AdamW     | AdamW      | AdamW      | SGD (or AdamW)    |
 
 A step is computed whole before anything is changed. If any part of it is not finite, or too large for float32 to go on
-with, the step is refused and counted, and weights, curvature, scale and averages stay as they were.
+with, the step is refused and counted, and weights, curvature, scale and averages stay as they were. A network that has
+gone astray all the same, by steps that were each in order, shows in outputs that no data could ask for: then its
+weights go back to the last ones that were known to be sane, and that is counted too.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from natsr.types import Example, State, StateError, Task
 T = TypeVar("T", bound=Traced)
 Reduction = Literal["root", "mean", "sum"]
 _LARGEST = 1e15  # a direction beyond this overflows when AdamW squares it
+_COUNTS = ("steps", "refused", "refreshes", "restored")
+_SANE_EVERY = 100  # steps between copies of weights that gave sane outputs
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class Learning:
             the Fisher information and the damping and as a variance in its own update, as the published code does.
         dropout: Share of the last hidden layer that is dropped while learning online.
         labels: Of partly known examples learn what is `fresh`, or all that is `known`.
-        limit: Inputs are cut at this many standard deviations, so that one wild value cannot drown all others.
+        limit: Inputs are cut at this many standard deviations, so that one wild value cannot drown all others; outputs
+            at ten times as many, beyond which a network is taken to have gone astray.
         online: Whether `learn` changes anything; off, the network stays as the warm-up left it.
         warm: The offline phase.
     """
@@ -120,7 +125,8 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.natural = slots.natural
         self.learning = learning
         self.generator = generator
-        self.steps = self.refused = self.refreshes = 0
+        self.steps = self.refused = self.refreshes = self.restored = 0
+        self._sane = self.net.weights.clone()  # the last weights known to be in order
         self._last: NaturalInfo | None = None
         self._loss = math.nan
         self._scale = (
@@ -133,6 +139,8 @@ class NeuralForecaster(Forecaster, Generic[T]):
     def forecast(self, window: Tensor) -> Forecast:
         self.check_window(window)
         mean = self.net.forward(self._inputs(window)).view(-1, self.task.horizon, self.task.channels)
+        limit = 10 * self.learning.limit
+        mean = mean.nan_to_num(nan=0.0, posinf=limit, neginf=-limit).clamp_(-limit, limit)
         moving = self.learning.scale_rate > 0
         variance = torch.tensor(self.likelihood.variance) if moving else None
         return Forecast(mean.to(window.device), variance)
@@ -149,16 +157,19 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.steps += 1
         keep = dropout_mask((len(batch.window), self.net.hidden), self.learning.dropout, self.generator)
         trace = self.net.trace(batch.window, None if keep is None else keep.to(batch.window))
-        if not self._step(batch, trace):
+        if not self._is_sane(trace.output):
+            self._restore()
+        elif not self._step(batch, trace):
             self.refused += 1
         self._remember(example, window, trace.output[: batch.new])
 
     def warm_up(self, train_part: Windows, valid_part: Windows, progress: Progress = silent) -> None:
         parts = (train_part, valid_part)
         train(self.net, self.likelihood, self.learning.warm, parts, self.generator, self._inputs, progress)
+        self._sane.copy_(self.net.weights)
 
     def info(self) -> dict[str, float]:
-        found: dict[str, float] = {"refused": self.refused, "loss": self._loss}
+        found: dict[str, float] = {"refused": self.refused, "restored": self.restored, "loss": self._loss}
         if self.learning.scale_rate > 0:
             found["variance"] = self.likelihood.variance
         if self._last is not None:
@@ -184,6 +195,21 @@ class NeuralForecaster(Forecaster, Generic[T]):
         if self.learning.labels == "fresh" and example.fresh is not None:
             target = torch.where(example.fresh[:, :, None], target, torch.full_like(target, math.nan))
         return target.reshape(len(target), -1).to(self.net.weights)
+
+    def _is_sane(self, output: Tensor) -> bool:
+        """Whether data could ask for these outputs; now and then keeps a copy of the weights that gave them."""
+        if not float(output.abs().max()) < 10 * self.learning.limit:
+            return False
+        if self.steps % _SANE_EVERY == 0:
+            self._sane.copy_(self.net.weights)
+        return True
+
+    def _restore(self) -> None:
+        """Go back to sane weights, and forget the average that led away from them."""
+        self.restored += 1
+        self.net.weights.copy_(self._sane)
+        if self.natural is not None:
+            self.natural.smoothed = None
 
     def _batch(self, window: Tensor, target: Tensor) -> Batch | None:
         """New and replayed examples with their weights; nothing if no label is known."""
@@ -272,17 +298,20 @@ class NeuralForecaster(Forecaster, Generic[T]):
     def state_dict(self) -> State:
         return {
             "weights": self.net.weights.clone(),
+            "sane": self._sane.clone(),
             "scale": self._scale,
             "generator": self.generator.get_state(),
             "finish": self.finish.state_dict(),
             "replay": None if self.replay is None else self.replay.state_dict(),
             "natural": None if self.natural is None else self.natural.state_dict(),
-            "counts": {"steps": self.steps, "refused": self.refused, "refreshes": self.refreshes},
+            "counts": {name: getattr(self, name) for name in _COUNTS},
         }
 
     def load_state_dict(self, state: State) -> None:
-        weights, scale, generator, counts = (state[k] for k in ("weights", "scale", "generator", "counts"))
-        if not (isinstance(weights, Tensor) and weights.shape == self.net.weights.shape):
+        weights, sane, scale, generator, counts = (
+            state[k] for k in ("weights", "sane", "scale", "generator", "counts")
+        )
+        if not (isinstance(weights, Tensor) and weights.shape == self.net.weights.shape and isinstance(sane, Tensor)):
             raise StateError(
                 f"the state holds weights of shape {getattr(weights, 'shape', None)}, expected "
                 f"{tuple(self.net.weights.shape)}; load it into a forecaster for the same task and options"
@@ -296,8 +325,9 @@ class NeuralForecaster(Forecaster, Generic[T]):
             if part is not None and isinstance(saved, dict):
                 part.load_state_dict(saved)
         self.net.weights.copy_(weights)
+        self._sane.copy_(sane)
         self.generator.set_state(generator)
-        self.steps, self.refused, self.refreshes = (_whole(counts, n) for n in ("steps", "refused", "refreshes"))
+        self.steps, self.refused, self.refreshes, self.restored = (_whole(counts, name) for name in _COUNTS)
         self._take(self.natural, None, scale, math.nan)
 
 
