@@ -8,6 +8,7 @@ here it works on a network's flat weights and traces, and a test holds the two t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -88,7 +89,11 @@ class Natural(Generic[T]):
                 return None
             after.curvature = curvature
         kappa = batch.likelihood.fisher if options.information == "current" else 1.0
-        delta = self._solved(after.curvature, net, trace, pull, after.damping / kappa).div_(kappa)
+        if options.order == "before":
+            after.smoothed = self._average(net.gradient(trace, pull))
+            delta = _solved(after.curvature, net.layers, after.smoothed, after.damping / kappa).div_(kappa)
+        else:
+            delta = _solved_by_taps(after.curvature, net, trace, pull, after.damping / kappa).div_(kappa)
         norm = float(delta.norm())
         bound = batch.bound(net.layers[-1].outputs, after.damping)
         if not norm < math.inf:
@@ -96,25 +101,6 @@ class Natural(Generic[T]):
         if options.clip and norm > options.clip * bound:
             delta.mul_(options.clip * bound / norm)
         return Proposal(after, delta, NaturalInfo(after.damping, norm, bound, due))
-
-    def _solved(self, curvature: Curvature, net: Network[T], trace: T, pull: Tensor, damping: float) -> Tensor:
-        """`(F + damping)⁻¹` applied to the gradient, layer by layer, by whichever way is shorter."""
-        if self.options.order == "before":
-            gradient = self._average(net.gradient(trace, pull))
-            solved = curvature.apply([layer.view(gradient) for layer in net.layers], damping)
-            return torch.cat([part.reshape(-1) for part in solved])
-        delta = torch.empty_like(net.weights)
-        for index, (layer, tap) in enumerate(zip(net.layers, net.taps(trace, pull[None]), strict=True)):
-            eigen, out = curvature.eigen(index), layer.view(delta)
-            inputs, grads = tap.inputs.flatten(0, 1), tap.grads.flatten(0, 2)
-            if curvature.rule == "pi" and _is_thin(len(grads), layer):
-                x, y = eigen.solve_rows(_with_ones(inputs), grads, damping)
-                torch.mm(x.T, y, out=out)
-            else:
-                torch.mm(inputs.T, grads, out=out[:-1])
-                torch.sum(grads, 0, out=out[-1])
-                out.copy_(eigen.solve(out, damping, curvature.rule))
-        return delta
 
     def direction(self, proposal: Proposal[T]) -> Tensor:
         """The averaged update, once the step is taken; the average is moved in place."""
@@ -217,6 +203,28 @@ def _probes(
 
 def _with_ones(inputs: Tensor) -> Tensor:
     return torch.cat([inputs, inputs.new_ones(*inputs.shape[:-1], 1)], -1)
+
+
+def _solved(curvature: Curvature, layers: Sequence[Layer], gradient: Tensor, damping: float) -> Tensor:
+    """`(F + damping)⁻¹` applied to a flat gradient."""
+    solved = curvature.apply([layer.view(gradient) for layer in layers], damping)
+    return torch.cat([part.reshape(-1) for part in solved])
+
+
+def _solved_by_taps(curvature: Curvature, net: Network[T], trace: T, pull: Tensor, damping: float) -> Tensor:
+    """`(F + damping)⁻¹` applied to the gradient that `pull` gives, layer by layer, by whichever way is shorter."""
+    delta = torch.empty_like(net.weights)
+    for index, (layer, tap) in enumerate(zip(net.layers, net.taps(trace, pull[None]), strict=True)):
+        eigen, out = curvature.eigen(index), layer.view(delta)
+        inputs, grads = tap.inputs.flatten(0, 1), tap.grads.flatten(0, 2)
+        if curvature.rule == "pi" and _is_thin(len(grads), layer):
+            x, y = eigen.solve_rows(_with_ones(inputs), grads, damping)
+            torch.mm(x.T, y, out=out)
+        else:
+            torch.mm(inputs.T, grads, out=out[:-1])
+            torch.sum(grads, 0, out=out[-1])
+            out.copy_(eigen.solve(out, damping, curvature.rule))
+    return delta
 
 
 def _is_thin(rows: int, layer: Layer) -> bool:
