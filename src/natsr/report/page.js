@@ -302,19 +302,25 @@
   }
   function errors(figure) {
     const { track } = data, chart = new Chart(figure), xs = track.times.map(moment);
-    const sums = {};
+    // Sums of errors and of weights up to the end of each piece; any mean over a stretch is a quotient of differences.
+    const sums = {}, span = Math.max(1, Math.round(xs.length / 20)), total = track.weights.reduce((a, b) => a + b, 0);
     for (const [method, means] of Object.entries(track.errors)) {
-      let sum = 0, weight = 0;
+      let error = 0, weight = 0;
       sums[method] = means.map((mean, i) => {
-        if (known(mean)) { sum += mean * track.weights[i]; weight += track.weights[i]; }
-        return known(mean) ? [sum, weight] : null;
+        if (known(mean)) { error += mean * track.weights[i]; weight += track.weights[i]; }
+        return { error, weight, known: known(mean) };
       });
     }
+    const over = (m, reading) => sums[m].map((now, i) => (now.known ? reading(now, i, sums[m]) : null));
+    const recent = (now, i, all) => {
+      const before = all[i - span] || { error: 0, weight: 0 };
+      return (now.error - before.error) / (now.weight - before.weight);
+    };
     const base = sums.last_value ? "last_value" : null;
     const readings = {
-      sofar: [(m) => sums[m].map((s) => s && s[0] / s[1]), `Mean ${track.unit} of all forecasts up to each time`],
-      recent: [(m) => track.errors[m], `${track.unit} of the forecasts around each time`],
-      saved: [(m) => sums[m].map((s, i) => (s && sums[base][i] ? (sums[base][i][0] - s[0]) / track.weights.reduce((a, b) => a + b, 0) : null)), `${track.unit} gained on last_value up to each time, ending at the difference over the whole stream; higher is better`],
+      sofar: [(m) => over(m, (now) => now.error / now.weight), `Mean ${track.unit} of all forecasts up to each time`],
+      recent: [(m) => over(m, recent), `Mean ${track.unit} of the last ${track.steps[Math.min(span, xs.length) - 1].toLocaleString("en")} forecasts or so`],
+      saved: [(m) => over(m, (now, i) => (sums[base][i].error - now.error) / total), `${track.unit} gained on last_value up to each time, ending at the difference over the whole stream; higher is better`],
     };
     function update(name) {
       const [reading, label] = readings[name];
