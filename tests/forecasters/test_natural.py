@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -35,19 +36,29 @@ def forecaster(net: ConeTCN, options: NaturalOptions, rule: DampingRule) -> Neur
     return NeuralForecaster(net.task, slots, Learning(scale_rate=0.1), torch.Generator().manual_seed(1))
 
 
+Order = Literal["after", "before"]
+Information = Literal["current", "stored"]
+
+
 @pytest.mark.parametrize("order", ["after", "before"])
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 @pytest.mark.parametrize("information", ["current", "stored"])
-def test_the_fused_step_is_the_readable_step(order: str, clip: float, information: str) -> None:
+def test_the_fused_step_is_the_readable_step(order: Order, clip: float, information: Information) -> None:
     # One row of input: then the dense network has no positions that the cone leaves out of the input factors.
     net = small_net()
     dense = DenseTCN(net)
-    options = dataclasses.replace(NaturalOptions(), probes=0, clip=clip)
-    options = dataclasses.replace(options, **{"order": order, "information": information})
+    options = NaturalOptions(probes=0, clip=clip, order=order, information=information)
     ours = forecaster(net, options, "exact")
-    named = {"order": order, "information": information, "clip": "bound" if clip else "none"}
     theirs = NaturalGradient(
-        dense, StudentT(8.0), rate=0.05, rule="exact", probes="exact", refresh=WorstLosses(every=3), **named
+        dense,
+        StudentT(8.0),
+        rate=0.05,
+        rule="exact",
+        probes="exact",
+        refresh=WorstLosses(every=3),
+        order=order,
+        information=information,
+        clip="bound" if clip else "none",
     )
     generator = torch.Generator().manual_seed(2)
     for _ in range(12):
@@ -81,9 +92,7 @@ def test_thin_factors_give_the_same_update_as_whole_gradients() -> None:
     trace, pull, loss = batch(net, StudentT(50.0), count=2)
     after = Natural[ConeTrace](NaturalOptions(clip=0.0), Curvature(rule="pi"), WorstLosses())
     thin = after.proposed(net, trace, pull, loss, generator)
-    before = Natural[ConeTrace](
-        dataclasses.replace(NaturalOptions(clip=0.0), order="before"), Curvature(rule="pi"), WorstLosses()
-    )
+    before = Natural[ConeTrace](NaturalOptions(clip=0.0, order="before"), Curvature(rule="pi"), WorstLosses())
     whole = before.proposed(net, trace, pull, loss, torch.Generator().manual_seed(0))
     assert thin is not None and whole is not None
     assert_close(thin.delta, whole.delta, rtol=1e-9, atol=1e-11)
@@ -95,7 +104,7 @@ def test_probes_estimate_what_all_outputs_give() -> None:
     trace, _, loss = batch(net, StudentT(50.0, variance=0.3))
     exact = estimate(net, trace, loss, NaturalOptions(probes=0), torch.Generator().manual_seed(0))
     many = estimate(net, trace, loss, NaturalOptions(probes=4000), torch.Generator().manual_seed(0))
-    sampled = dataclasses.replace(NaturalOptions(probes=4000), probe="sampled")
+    sampled = NaturalOptions(probes=4000, probe="sampled")
     drawn = estimate(net, trace, loss, sampled, torch.Generator().manual_seed(0))
     for true, signs, scores in zip(exact, many, drawn, strict=True):
         assert_close(true.a, signs.a)
@@ -107,7 +116,7 @@ def test_probes_estimate_what_all_outputs_give() -> None:
 def test_the_heads_block_is_exact_without_probes() -> None:
     net = small_net()
     trace, _, loss = batch(net, StudentT(50.0, variance=0.3))
-    stored = dataclasses.replace(NaturalOptions(probes=1), information="stored")
+    stored = NaturalOptions(probes=1, information="stored")
     head = estimate(net, trace, loss, stored, torch.Generator().manual_seed(0))[-1]
     top = torch.cat([trace.top, torch.ones(4, 1, dtype=torch.float64)], 1)
     jacobian = torch.kron(top.T @ top / 4, torch.eye(net.task.outputs, dtype=torch.float64))
@@ -140,17 +149,19 @@ def test_nothing_changes_until_a_proposal_is_taken() -> None:
     assert natural.smoothed is None
 
 
-def test_damping_follows_the_scale_at_each_step_or_at_each_refresh() -> None:
+@pytest.mark.parametrize(("damped", "expected"), [("step", 7.0), ("refresh", 3.0)])
+def test_damping_follows_the_scale_at_each_step_or_at_each_refresh(
+    damped: Literal["step", "refresh"], expected: float
+) -> None:
     net = small_net()
-    for damped, expected in (("step", 7.0), ("refresh", 3.0)):
-        options = dataclasses.replace(NaturalOptions(law=lambda v: v), damped=damped)
-        natural = Natural[ConeTrace](options, Curvature(), WorstLosses(quantile=1e9))
-        trace, pull, loss = batch(net, StudentT(50.0, variance=3.0))
-        first = natural.proposed(net, trace, pull, loss, torch.Generator().manual_seed(0))
-        assert first is not None and first.info.refreshed and first.info.damping == 3.0
-        later = dataclasses.replace(loss, likelihood=StudentT(50.0, variance=7.0))
-        second = first.after.proposed(net, trace, pull, later, torch.Generator().manual_seed(0))
-        assert second is not None and not second.info.refreshed and second.info.damping == expected
+    options = NaturalOptions(law=lambda v: v, damped=damped)
+    natural = Natural[ConeTrace](options, Curvature(), WorstLosses(quantile=1e9))
+    trace, pull, loss = batch(net, StudentT(50.0, variance=3.0))
+    first = natural.proposed(net, trace, pull, loss, torch.Generator().manual_seed(0))
+    assert first is not None and first.info.refreshed and first.info.damping == 3.0
+    later = dataclasses.replace(loss, likelihood=StudentT(50.0, variance=7.0))
+    second = first.after.proposed(net, trace, pull, later, torch.Generator().manual_seed(0))
+    assert second is not None and not second.info.refreshed and second.info.damping == expected
 
 
 def test_a_fixed_law_does_not_open_the_bound() -> None:

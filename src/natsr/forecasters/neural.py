@@ -37,6 +37,7 @@ T = TypeVar("T", bound=Traced)
 Reduction = Literal["root", "mean", "sum"]
 _LARGEST = 1e15  # a direction beyond this overflows when AdamW squares it
 _COUNTS = ("steps", "refused", "refreshes", "restored")
+_SLOTS = ("finish", "replay", "natural")
 _SANE_EVERY = 100  # steps between copies of weights that gave sane outputs
 
 
@@ -318,8 +319,8 @@ class NeuralForecaster(Forecaster, Generic[T]):
             )
         if not (isinstance(scale, float) and isinstance(generator, Tensor) and isinstance(counts, dict)):
             raise StateError("the forecaster's state is incomplete; the state was not written by natsr")
-        for part, name in ((self.finish, "finish"), (self.replay, "replay"), (self.natural, "natural")):
-            saved = state[name]
+        for name in _SLOTS:
+            part, saved = getattr(self, name), state[name]
             if (part is None) != (saved is None):
                 raise StateError(f"the state's {name} does not fit this method; load it into the method that wrote it")
             if part is not None and isinstance(saved, dict):

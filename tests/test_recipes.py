@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from natsr.forecasters.finish import AdamW, Sgd
+from natsr.forecasters.neural import NeuralForecaster
+from natsr.likelihoods import Gaussian, StudentT
+from natsr.recipes import METHODS, RECIPES, make
+from natsr.types import OptionError, Task
+
+TASK = Task(window=8, horizon=3, channels=2, features=1, season=4)
+SMALL = {"width": 4, "depth": 2, "top": 6}
+
+
+def test_every_method_of_the_design_that_this_version_has() -> None:
+    plain = {"last_value", "seasonal", "mean", "frozen", "rls", "rls_mv", "ogd", "er", "derpp"}
+    assert set(METHODS) == plain | {"natsr", "natsr_fast"}
+
+
+def test_every_method_says_what_it_is() -> None:
+    assert all(recipe.__doc__ for recipe in RECIPES.values())
+
+
+def test_an_unknown_method_names_the_nearest() -> None:
+    with pytest.raises(OptionError, match="did you mean natsr"):
+        make("natrs", TASK)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_unknown_option_is_refused_by_every_method(method: str) -> None:
+    with pytest.raises(OptionError, match="'speed' is not known"):
+        make(method, TASK, options={"speed": 1})
+
+
+def test_stable_and_fast_differ_as_the_paper_says() -> None:
+    stable, fast = (make(name, TASK, options=SMALL) for name in ("natsr", "natsr_fast"))
+    assert isinstance(stable, NeuralForecaster) and isinstance(fast, NeuralForecaster)
+    assert stable.likelihood == StudentT(50.0) and isinstance(stable.finish, Sgd)
+    assert fast.likelihood == StudentT(500.0) and isinstance(fast.finish, AdamW)
+    assert stable.replay is not None and stable.replay.capacity == 500
+
+
+def test_slots_of_the_plain_methods() -> None:
+    ogd, er, derpp = (make(name, TASK, options=SMALL) for name in ("ogd", "er", "derpp"))
+    for forecaster in (ogd, er, derpp):
+        assert isinstance(forecaster, NeuralForecaster)
+        assert forecaster.likelihood == Gaussian() and forecaster.natural is None
+    assert isinstance(ogd, NeuralForecaster) and ogd.replay is None
+    assert isinstance(er, NeuralForecaster) and er.replay is not None and er.learning.distil == 0
+    assert isinstance(derpp, NeuralForecaster) and derpp.learning.distil == 0.2
+
+
+def test_a_seed_decides_the_weights() -> None:
+    nets = [make("ogd", TASK, seed=seed, options=SMALL) for seed in (0, 0, 1)]
+    weights = [net.net.weights for net in nets if isinstance(net, NeuralForecaster)]
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
