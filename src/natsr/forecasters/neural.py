@@ -309,6 +309,8 @@ class NeuralForecaster(Forecaster, Generic[T]):
         }
 
     def load_state_dict(self, state: State) -> None:
+        if missing := {"weights", "sane", "scale", "generator", "counts", *_SLOTS} - set(state):
+            raise StateError(f"the state has no {', '.join(sorted(missing))}; it belongs to another kind of method")
         weights, sane, scale, generator, counts = (
             state[k] for k in ("weights", "sane", "scale", "generator", "counts")
         )
@@ -319,12 +321,13 @@ class NeuralForecaster(Forecaster, Generic[T]):
             )
         if not (isinstance(scale, float) and isinstance(generator, Tensor) and isinstance(counts, dict)):
             raise StateError("the forecaster's state is incomplete; the state was not written by natsr")
-        for name in _SLOTS:
-            part, saved = getattr(self, name), state[name]
-            if (part is None) != (saved is None):
+        for name in _SLOTS:  # all are looked at before any is changed
+            if (getattr(self, name) is None) != (state[name] is None):
                 raise StateError(f"the state's {name} does not fit this method; load it into the method that wrote it")
-            if part is not None and isinstance(saved, dict):
-                part.load_state_dict(saved)
+        for name in _SLOTS:
+            saved = state[name]
+            if isinstance(saved, dict):
+                getattr(self, name).load_state_dict(saved)
         self.net.weights.copy_(weights)
         self._sane.copy_(sane)
         self.generator.set_state(generator)
