@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 from natsr.bench.results import read
 from natsr.cli import app
 from natsr.cli.given import names, settings, whole_numbers
-from natsr.cli.replay import command
+from natsr.cli.replay import command, dominated, planned
 from natsr.cli.run import DEFAULT_METHODS, SAMPLE_ROWS, Run
+from natsr.data.series import Borders
 from natsr.live import Live
 from natsr.types import OptionError
 
@@ -148,6 +149,20 @@ def test_run_takes_columns_rows_and_a_protocol(series: Path, tmp_path: Path) -> 
 def test_run_without_a_file_is_the_bundled_sample(tmp_path: Path) -> None:
     code, _, remarks = natsr("run", "--methods", "last_value", "--rows", 400, "--out", tmp_path)
     assert code == 0 and "the first 400 of 43,824" in remarks and "7 columns" in remarks
+
+
+def test_rows_end_the_stream_and_leave_the_parts_before_it() -> None:
+    data = planned(Run(methods="last_value", rows=16000)).data
+    assert data.borders == Borders(8764, 10956, 16000)
+    # A year trains, so that it has rained in it: no column's unit is a rare event.
+    assert float(data.rows.truth.nan_to_num().abs().max()) < 50
+    assert planned(Run(methods="last_value", rows=2000)).data.borders == Borders.published(2000)
+
+
+def test_column_that_outweighs_all_others_is_said() -> None:
+    assert dominated(planned(Run(methods="last_value")).data) == ()
+    (remark,) = dominated(planned(Run(methods="last_value", rows=8000)).data)
+    assert "column Ir makes up 9" in remark and "--target" in remark
 
 
 def test_run_defaults() -> None:
@@ -519,6 +534,46 @@ def test_data_verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "ETTh1.csv").write_text("date,OT\n")
     code, text, error = natsr("data", "verify", "BeijingPM25", "ETTh1")
     assert code == 1 and "BeijingPM25\tok" in text and "not the published file" in error
+
+
+# Checks
+
+
+def test_checks_pass_for_a_forecaster_that_keeps_the_contract() -> None:
+    code, text, _ = natsr("checks", "natsr.forecasters.naive:LastValue", "--quick")
+    assert code == 0 and "passed   check_forecast_is_pure" in text and "FAILED" not in text
+
+
+def test_checks_find_a_forecaster_that_breaks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(
+        tmp_path / "restless.py",
+        [
+            "from natsr.forecasters.naive import LastValue",
+            "class Restless(LastValue):",
+            "    count = 0",
+            "    def forecast(self, window):",
+            "        self.count += 1",
+            "        found = super().forecast(window)",
+            "        return found._replace(mean=found.mean + self.count)",
+        ],
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, text, _ = natsr("checks", "restless:Restless", "--quick")
+    assert code == 1 and re.search("FAILED +check_forecast_is_pure", text)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("LastValue", "expected MODULE:CLASS"),
+        ("no_such_module:X", "cannot be imported"),
+        ("natsr.forecasters.naive:Last", "LastValue"),
+    ],
+)
+def test_checks_mistakes(what: str, said: str) -> None:
+    code, _, error = natsr("checks", what)
+    assert code == 2 and said in error
 
 
 # What is given

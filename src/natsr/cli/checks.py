@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from natsr.cli.show import Watch, note
+
 if TYPE_CHECKING:
     from natsr.forecasters.base import Forecaster
     from natsr.types import Task
@@ -32,11 +34,29 @@ class Checks:
     """
 
     what: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Where the forecaster is.")]
+    quick: Annotated[bool, typer.Option("--quick", help="Watch the memory for 2,000 steps, not 20,000.")] = False
 
 
 def checks(settings: Checks) -> None:
     """Do what the settings say."""
-    raise typer.Exit(BROKEN)
+    from natsr.checks import all_checks, run_check
+
+    make = factory(settings.what)
+    wanted = all_checks(quick=settings.quick)
+    results = []
+    with Watch() as watch:
+        for done, (name, check) in enumerate(wanted.items()):
+            watch.update({"checks": name}, done, len(wanted))
+            results.append(run_check(name, check, make))
+        watch.update({"checks": ""}, len(wanted), len(wanted))
+    for result in results:
+        verdict = "skipped" if result.skipped else "passed" if result.passed else "FAILED"
+        why = result.error or result.skipped
+        typer.echo(f"{verdict:8} {result.name} ({result.seconds:.1f} s){': ' + why if why else ''}")
+    failed = sum(not result.passed for result in results)
+    note(f"{len(results) - failed} of {len(results)} checks did not fail")
+    if failed:
+        raise typer.Exit(BROKEN)
 
 
 def factory(what: str) -> Callable[[Task], Forecaster]:

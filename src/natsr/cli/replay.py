@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import numpy as np
 import torch
 import typer
 from rich.box import SIMPLE_HEAD
@@ -33,6 +34,8 @@ from natsr.types import DataError, OptionError, Task
 
 #: Some method failed on the way; the others are there.
 INCOMPLETE = 1
+#: A column that holds more than this share of all change from row to row is worth a remark.
+DOMINANT = 0.6
 #: What the table at the end shows, under which heading.
 FIGURES = {
     "mase": "MASE",
@@ -64,7 +67,8 @@ def replay(settings: Run) -> None:
     plan = planned(settings)
     for name, fact in plan.facts.items():
         note(f"{name}: {fact}")
-    for remark in plan.data.series.notes:
+    notes = (*plan.data.series.notes, *dominated(plan.data))
+    for remark in notes:
         note(remark)
     with Watch() as watch:
         warm_seconds = {name: _warm(name, plan, watch) for name in plan.cells}
@@ -78,7 +82,7 @@ def replay(settings: Run) -> None:
         dataset=next(iter(plan.cells.values())).dataset,
         protocol=settings.protocol,
         facts=plan.facts,
-        notes=plan.data.series.notes,
+        notes=notes,
         command=command(settings),
     )
     write(out / "report.html", report)
@@ -147,15 +151,21 @@ def planned(settings: Run) -> Plan:
 
 
 def shortened(series: Series, borders: Borders, settings: Run) -> tuple[Series, Borders, str, str]:
-    """The first rows, if not all are to be taken, with what to call them and what to say about it."""
+    """The first rows, if not all are to be taken, with what to call them and what to say about it.
+
+    The stream ends earlier; the parts before it stay as they are wherever that leaves a stream. Cutting them too would
+    let a column that is rare at the beginning (rain in winter) have next to no deviation in the train part, and one
+    shower would then outweigh all other columns in every pooled figure.
+    """
     whole, name = len(series), settings.file or SAMPLE
     rows = settings.rows if settings.rows is not None or settings.file is not None else SAMPLE_ROWS
-    if rows is None or rows >= whole:
+    if rows is None or rows >= borders.online:
         return series, borders, name, f"all {whole:,}"
     series = series.first(rows)
+    kept = rows >= borders.valid + settings.horizon
     return (
         series,
-        Borders.published(rows),
+        Borders(borders.train, borders.valid, rows) if kept else Borders.published(rows),
         f"{name}[:{rows}]",
         f"the first {rows:,} of {whole:,} (--rows {whole} takes them all)",
     )
@@ -179,6 +189,22 @@ def described(data: Prepared) -> dict[str, str]:
     values = f"{len(series.columns)} columns, {series.missing:,} missing values, one row every {series.step_seconds} s"
     valid, stream = borders.valid - borders.train, borders.online - borders.valid
     return {"Values": values, "Parts": f"{borders.train:,} rows train, {valid:,} validate, {stream:,} are the stream"}
+
+
+def dominated(data: Prepared) -> tuple[str, ...]:
+    """A remark if one of several columns makes up most of every pooled figure: it then says little of the others."""
+    truth = data.rows.truth[data.borders.valid - 1 : data.borders.online].double().numpy()
+    changes = np.abs(np.diff(truth, axis=0))
+    known = ~np.isnan(changes)
+    mean = np.where(known, changes, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+    if len(mean) < 3 or mean.max() <= DOMINANT * mean.sum():
+        return ()
+    place = int(mean.argmax())
+    name, share, std = data.series.columns[place], mean[place] / mean.sum(), data.scaling.std[place]
+    return (
+        f"column {name} makes up {share:.0%} of the pooled change (its deviation in the train part is {std:.3g}): "
+        "MASE, MAE, MSE and CRPS here are mostly about that column; see the others with --target",
+    )
 
 
 def command(settings: Run) -> str:
