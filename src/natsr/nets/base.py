@@ -90,3 +90,17 @@ def initial_weights(layers: Sequence[Layer], generator: torch.Generator, dtype: 
         reach = layer.fan_in**-0.5
         layer.view(flat).uniform_(-reach, reach, generator=generator)
     return flat
+
+
+class Affine(NamedTuple):
+    """A layer's parts as views into the flat weights, made once."""
+
+    matrix: Tensor  # (I-1, O)
+    bias: Tensor  # (O,)
+    transposed: Tensor  # (O, I-1)
+
+
+def maps(layers: Sequence[Layer], flat: Tensor) -> list[Affine]:
+    """Every layer's parts."""
+    matrices = [layer.view(flat) for layer in layers]
+    return [Affine(matrix[:-1], matrix[-1], matrix[:-1].T) for matrix in matrices]

@@ -12,18 +12,17 @@ convolution, so every convolution here has dilation one, and those that feed the
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu, pad
 
 from natsr.fisher import Tap
-from natsr.nets.base import Layer, initial_weights, stack
+from natsr.nets.base import Affine, Layer, initial_weights, maps, stack
 from natsr.types import OptionError, Task
-
-_HALF_ROOT = math.sqrt(0.5)
-_DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
 class Conv(NamedTuple):
@@ -79,9 +78,9 @@ def cone(window: int, blocks: int) -> list[tuple[Conv, Conv]]:
 class Kept(NamedTuple):
     """What the adjoint of one block needs."""
 
-    slope1: Tensor  # derivative of the first GELU, (B, src, c)
+    before1: Tensor  # inputs of the first GELU, with the rows of zeros that the convolution after it needs
     patches1: Tensor  # inputs of the first convolution, (B·dst, taps·c)
-    slope2: Tensor
+    before2: Tensor
     patches2: Tensor
     skip: Tensor | None  # inputs of the projection, where there is one
 
@@ -134,10 +133,12 @@ class ConeTCN:
         shapes.append(("head", top + 1, task.outputs, top))
         self.layers: tuple[Layer, ...] = stack(shapes)
         self.weights = initial_weights(self.layers, generator, dtype)
+        self._maps = maps(self.layers, self.weights)
 
     def to(self, device: torch.device) -> ConeTCN:
         """Move the weights."""
         self.weights = self.weights.to(device)
+        self._maps = maps(self.layers, self.weights)
         return self
 
     def forward(self, window: Tensor) -> Tensor:
@@ -145,45 +146,53 @@ class ConeTCN:
         return self.trace(window).output
 
     def trace(self, window: Tensor, keep: Tensor | None = None) -> ConeTrace:
-        """Forward, keeping each layer's inputs and each GELU's derivative."""
-        B, matrices = len(window), iter([layer.view(self.weights) for layer in self.layers])
+        """Forward, keeping the inputs of each layer and of each GELU."""
+        with plain_kernels():
+            return self._trace(window, keep)
+
+    def _trace(self, window: Tensor, keep: Tensor | None) -> ConeTrace:
+        B, affine = len(window), iter(self._maps)
         rows = window[:, -self.rows :].reshape(-1, self.task.inputs)
-        x = _affine(rows, next(matrices)).view(B, self.rows, -1)
+        x = _affine(rows, next(affine)).view(B, self.rows, -1)
         blocks = []
         for index, (first, second) in enumerate(self.blocks):
-            active, slope1 = _gelu(x, first)
-            patches1 = _patches(active, first)
-            mid = _affine(patches1, next(matrices)).view(B, first.dst, -1)
-            active, slope2 = _gelu(mid, second)
-            patches2 = _patches(active, second)
-            y = _affine(patches2, next(matrices)).view(B, second.dst, -1)
+            before1 = _padded(x, first)
+            patches1 = _patches(gelu(before1), first)
+            mid = _affine(patches1, next(affine)).view(B, first.dst, -1)
+            before2 = _padded(mid, second)
+            patches2 = _patches(gelu(before2), second)
+            y = _affine(patches2, next(affine)).view(B, second.dst, -1)
             skip, projected = _every(x, second), None
             if index == len(self.blocks) - 1:
                 projected = skip.reshape(-1, x.shape[-1])
-                skip = _affine(projected, next(matrices)).view(y.shape)
+                skip = _affine(projected, next(affine)).view(y.shape)
             x = y.add_(skip)
-            blocks.append(Kept(slope1, patches1, slope2, patches2, projected))
+            blocks.append(Kept(before1, patches1, before2, patches2, projected))
         top = x.reshape(B, -1) if keep is None else x.reshape(B, -1) * keep
-        return ConeTrace(_affine(top, next(matrices)), rows, tuple(blocks), top, keep)
+        return ConeTrace(_affine(top, next(affine)), rows, tuple(blocks), top, keep)
 
     def taps(self, trace: ConeTrace, grads: Tensor) -> list[Tap]:
         """Back-propagate `(K, B, m)`: inputs `(B, S, I-1)` and gradients `(K, B, S, O)` of each layer, in order."""
-        layers = list(self.layers)
+        with plain_kernels():
+            return self._taps(trace, grads)
+
+    def _taps(self, trace: ConeTrace, grads: Tensor) -> list[Tap]:
+        affine = list(self._maps)
         found: list[Tap] = []
 
         def back(inputs: Tensor, g: Tensor) -> Tensor:
             """Note the layer's tap and pull its gradient `(K, B, S, O)` through its matrix."""
-            matrix = layers.pop().view(self.weights)[:-1]
-            found.append(Tap(inputs.view(g.shape[1], g.shape[2], -1), g))
-            return (g.reshape(-1, g.shape[-1]) @ matrix.T).view(*g.shape[:3], -1)
+            K, B, S, O = g.shape
+            found.append(Tap(inputs.view(B, S, -1), g))
+            return torch.mm(g.reshape(-1, O), affine.pop().transposed).view(K, B, S, -1)
 
         g = back(trace.top, grads[:, :, None, :])
         if trace.keep is not None:
             g = g * trace.keep[:, None, :]
         for (first, second), kept in zip(reversed(self.blocks), reversed(trace.blocks), strict=True):
             skip = g if kept.skip is None else back(kept.skip, g)
-            g = _unpatch(back(kept.patches2, g), second) * kept.slope2
-            g = _unpatch(back(kept.patches1, g), first) * kept.slope1
+            g = _unpatch(back(kept.patches2, g), kept.before2, second)
+            g = _unpatch(back(kept.patches1, g), kept.before1, first)
             _every(g, second).add_(skip)
         found.append(Tap(trace.rows.view(g.shape[1], self.rows, -1), g))
         return found[::-1]
@@ -199,27 +208,28 @@ class ConeTCN:
         return flat
 
 
-def _affine(x: Tensor, matrix: Tensor) -> Tensor:
-    """`x W + b` for a matrix whose last row is `b`."""
-    return torch.addmm(matrix[-1], x, matrix[:-1])
+def _affine(x: Tensor, layer: Affine) -> Tensor:
+    """`x W + b`."""
+    return torch.addmm(layer.bias, x, layer.matrix)
 
 
-def _gelu(x: Tensor, conv: Conv) -> tuple[Tensor, Tensor]:
-    """GELU of `(B, src, c)` with the rows of zeros that the convolution after it needs, and its derivative.
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Without oneDNN, whose GELU takes up to six times as long at these sizes (its backward 41 % of a whole step)."""
+    # The public `torch.backends.mkldnn.flags` also sets TF32, and warns about it at every call.
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
-    Written out because the library's backward kernel took 41 % of a whole step at these sizes.
-    """
-    cdf = torch.erf(x * _HALF_ROOT).add_(1).mul_(0.5)
-    slope = torch.exp(x.square().mul_(-0.5)).mul_(x).mul_(_DENSITY).add_(cdf)
+
+def _padded(x: Tensor, conv: Conv) -> Tensor:
+    """`(B, src, c)` with the rows of zeros that the convolution needs; GELU leaves them zero."""
     if not conv.before and not conv.after:
-        return cdf.mul_(x), slope
-    padded = x.new_empty(x.shape[0], conv.before + conv.src + conv.after, x.shape[2])
-    if conv.before:
-        padded[:, 0].zero_()
-    if conv.after:
-        padded[:, -1].zero_()
-    torch.mul(cdf, x, out=padded[:, conv.before : conv.before + conv.src])
-    return padded, slope
+        return x
+    return pad(x, (0, 0, conv.before, conv.after))
 
 
 def _patches(padded: Tensor, conv: Conv) -> Tensor:
@@ -230,18 +240,19 @@ def _patches(padded: Tensor, conv: Conv) -> Tensor:
     return view.reshape(B * conv.dst, conv.taps * c)
 
 
-def _unpatch(g: Tensor, conv: Conv) -> Tensor:
-    """The adjoint of padding and `_patches`: `(K, B, dst, taps·c)` back to `(K, B, src, c)`."""
-    if conv.taps == 1 and conv.stride == 1 and conv.src == conv.dst:
-        return g
-    K, B, _, width = g.shape
-    c = width // conv.taps
-    padded = g.new_zeros(K, B, conv.before + conv.src + conv.after, c)
-    reach = conv.stride * (conv.dst - 1) + 1
-    for tap in range(conv.taps):
-        start = conv.start + conv.before + tap
-        padded[:, :, start : start + reach : conv.stride] += g[..., tap * c : (tap + 1) * c]
-    return padded[:, :, conv.before : conv.before + conv.src]
+def _unpatch(g: Tensor, before: Tensor, conv: Conv) -> Tensor:
+    """The adjoint of padding, GELU and `_patches`: `(K, B, dst, taps·c)` back to `(K, B, src, c)`."""
+    if conv.taps > 1 or conv.stride > 1 or conv.src != conv.dst:
+        K, B, _, width = g.shape
+        c = width // conv.taps
+        padded = g.new_zeros(K, B, before.shape[1], c)
+        reach = conv.stride * (conv.dst - 1) + 1
+        for tap in range(conv.taps):
+            start = conv.start + conv.before + tap
+            padded[:, :, start : start + reach : conv.stride] += g[..., tap * c : (tap + 1) * c]
+        g = padded
+    g = torch.ops.aten.gelu_backward(g, before)
+    return g[:, :, conv.before : conv.before + conv.src] if conv.before or conv.after else g
 
 
 def _every(x: Tensor, conv: Conv) -> Tensor:
