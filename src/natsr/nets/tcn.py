@@ -182,9 +182,9 @@ class ConeTCN:
 
         def back(inputs: Tensor, g: Tensor) -> Tensor:
             """Note the layer's tap and pull its gradient `(K, B, S, O)` through its matrix."""
-            K, B, S, O = g.shape
+            K, B, S, width = g.shape
             found.append(Tap(inputs.view(B, S, -1), g))
-            return torch.mm(g.reshape(-1, O), affine.pop().transposed).view(K, B, S, -1)
+            return torch.mm(g.reshape(-1, width), affine.pop().transposed).view(K, B, S, -1)
 
         g = back(trace.top, grads[:, :, None, :])
         if trace.keep is not None:
