@@ -39,16 +39,15 @@ class Checks:
 
 def checks(settings: Checks) -> None:
     """Do what the settings say."""
-    from natsr.checks import all_checks, run_check
+    from natsr.checks import CHECKS, run_check
 
     make = factory(settings.what)
-    wanted = all_checks(quick=settings.quick)
     results = []
     with Watch() as watch:
-        for done, (name, check) in enumerate(wanted.items()):
-            watch.update({"checks": name}, done, len(wanted))
-            results.append(run_check(name, check, make))
-        watch.update({"checks": ""}, len(wanted), len(wanted))
+        for done, name in enumerate(CHECKS):
+            watch.update({"checks": name}, done, len(CHECKS))
+            results.append(run_check(name, make, quick=settings.quick))
+        watch.update({"checks": ""}, len(CHECKS), len(CHECKS))
     for result in results:
         verdict = "skipped" if result.skipped else "passed" if result.passed else "FAILED"
         why = result.error or result.skipped
