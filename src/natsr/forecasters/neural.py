@@ -59,7 +59,7 @@ class Learning:
         dropout: Share of the last hidden layer that is dropped while learning online.
         labels: Of partly known examples learn what is `fresh`, or all that is `known`.
         limit: Inputs are cut at this many standard deviations, so that one wild value cannot drown all others; outputs
-            at ten times as many, beyond which a network is taken to have gone astray.
+            at ten times as many, beyond which a network is taken to have gone astray and a label to be unknown.
         online: Whether `learn` changes anything; off, the network stays as the warm-up left it.
         warm: The offline phase.
     """
@@ -195,7 +195,12 @@ class NeuralForecaster(Forecaster, Generic[T]):
         target = example.target
         if self.learning.labels == "fresh" and example.fresh is not None:
             target = torch.where(example.fresh[:, :, None], target, torch.full_like(target, math.nan))
-        return target.reshape(len(target), -1).to(self.net.weights)
+        return self._reachable(target)
+
+    def _reachable(self, target: Tensor) -> Tensor:
+        """The labels `(B, m)`, unknown where no forecast may go: one of them would freeze AdamW for a long time."""
+        target = target.reshape(len(target), -1).to(self.net.weights)
+        return torch.where(target.abs() <= 10 * self.learning.limit, target, math.nan)
 
     def _is_sane(self, output: Tensor) -> bool:
         """Whether data could ask for these outputs; now and then keeps a copy of the weights that gave them."""
@@ -288,7 +293,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         if self.replay is None:
             return
         done = example.fresh[:, -1] if example.fresh is not None else torch.ones(len(window), dtype=torch.bool)
-        target = example.target.reshape(len(window), -1).to(window)
+        target = self._reachable(example.target)
         done = done.to(window.device) & target.isfinite().any(1) & output.isfinite().all(1)
         if bool(done.any()):
             extra = (output[done],) if self.learning.distil else ()
