@@ -212,7 +212,7 @@ def derpp(task: Task, setting: Setting, options: Options) -> Forecaster:
 class NatsrOptions(PlainOptions):
     """NatSR, with each reading of the paper under a name (docs/decisions/0003)."""
 
-    rate: float = 0.03
+    rate: float = 0.01
     dof: float = 50.0
     beta: float = 0.14
     average: float = 0.555
