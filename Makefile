@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup run test lint format clean
+.PHONY: help setup run test lint format bench-speed bench-page clean
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([^:]+):.*## /  make \1\t/' | expand -t 18
@@ -42,6 +42,12 @@ lint: $(STAMP) ## style, types and import contracts
 format: $(STAMP) ## rewrite the files as ruff likes them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench-speed: $(STAMP) ## time one online step on the cone beside the dense network; a few minutes
+	$(BIN)/python benchmarks/speed/step.py $(ARGS)
+
+bench-page: $(STAMP) ## write docs/benchmarks.md from benchmarks/results
+	$(BIN)/python benchmarks/page.py
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,166 @@
+"""The page of benchmarks is what the committed results say, no more and no less."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benchmarks.page import PAGE, RESULTS, ROOT, SECTIONS, Section, rendered
+
+from natsr.bench.cells import NUMBERS, Cell, Result, TunedOn
+from natsr.bench.results import to_line
+from natsr.types import DataError, ProtocolName
+
+
+def cells(
+    method: str, protocol: ProtocolName, tuned_on: TunedOn = "nothing", horizons: tuple[int, ...] = (1, 24)
+) -> list[Cell]:
+    return [
+        Cell(method, "ETTh1", horizon, seed, protocol, tuned_on=tuned_on) for horizon in horizons for seed in range(3)
+    ]
+
+
+def measured(cell: Cell, mase: float) -> Result:
+    """Seeds 0, 1 and 2 scatter by 0.1 around the figure; everything else is 0.5."""
+    return Result(cell, {**dict.fromkeys(NUMBERS, 0.5), "mase": mase + 0.1 * (cell.seed - 1)})
+
+
+def keep(path: Path, results: list[Result]) -> None:
+    path.write_text("".join(to_line(result) + "\n" for result in results), encoding="utf-8")
+
+
+def section(page: str, title: str) -> str:
+    """The text below one heading."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    assert found, title
+    return found[1]
+
+
+def line(text: str, start: str) -> list[str]:
+    """The cells of the one line of a table that begins so."""
+    (only,) = [row for row in text.splitlines() if row.startswith(f"| {start} |")]
+    return [cell.strip() for cell in only.strip("|").split("|")]
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == rendered(), "docs/benchmarks.md is stale; run `make bench-page`"
+
+
+def test_every_file_of_results_is_on_the_page() -> None:
+    shown = {path for part in SECTIONS for path in part.found(RESULTS)}
+    left_out = {path.name for path in RESULTS.glob("*") if not path.name.startswith(".")} - {p.name for p in shown}
+    assert not left_out, f"{sorted(left_out)} are in no section of benchmarks/page.py"
+
+
+@pytest.mark.parametrize("part", SECTIONS, ids=lambda part: part.files)
+def test_every_command_exists(part: Section) -> None:
+    command = part.command
+    if command.startswith("make "):
+        assert f"\n{command.removeprefix('make ')}: " in (ROOT / "Makefile").read_text(encoding="utf-8")
+    else:
+        assert (ROOT / command).is_file()
+
+
+def test_missing_results_are_said_to_be_missing(tmp_path: Path) -> None:
+    page = rendered(tmp_path)
+    for part in SECTIONS:
+        text = section(page, part.title)
+        assert "**Missing:**" in text and part.command in text and "|" not in text
+
+
+def test_figures_stand_beside_the_reported_ones(tmp_path: Path) -> None:
+    results = [measured(cell, 0.8) for cell in cells("natsr", "paper", "test")]
+    results += [measured(cell, 1.6) for cell in cells("ogd", "paper", horizons=(24,))]
+    keep(tmp_path / "etth1-paper.jsonl", results)
+    text = section(rendered(tmp_path), "ETTh1, as published")
+    # The paper has 0.79 and 0.97 for NatSR, and 1.50 for OGD at H = 24.
+    _, *ours = line(text, "natsr (tuned on test)")
+    assert ours == ["0.800 ± 0.100 (0.79, +0.010)", "**0.800 ± 0.100 (0.97, -0.170)**"]
+    assert line(text, "ogd")[1:] == ["–", "1.600 ± 0.100 (1.5, +0.100)"]
+    assert "2 of 3 figures are below the reported one or at most 0.05 above it" in text
+    assert "not so: ogd at H = 24 (+0.100)." in text
+
+
+def test_a_failed_seed_is_no_success(tmp_path: Path) -> None:
+    results = [measured(cell, 0.8) for cell in cells("natsr", "paper", horizons=(24,))]
+    results[1] = Result(results[1].cell, error="FloatingPointError at origin 7")
+    keep(tmp_path / "etth1-paper.jsonl", results)
+    text = section(rendered(tmp_path), "ETTh1, as published")
+    assert line(text, "natsr")[1].startswith("failed 1 of 3")
+    assert "0 of 1 figures" in text and "natsr at H = 24 (failed)" in text
+
+
+def test_an_honest_run_is_shown_in_full(tmp_path: Path) -> None:
+    results = [measured(cell, 1.7) for cell in cells("natsr", "honest", "validation")]
+    results += [measured(cell, 1.4) for cell in cells("rls", "honest")]
+    keep(tmp_path / "etth1-honest.jsonl", results)
+    text = section(rendered(tmp_path), "ETTh1, honest")
+    assert "(0.79" not in text  # nothing reported beside figures that do not leak
+    _, at_one, at_24 = re.split(r"^\*\*ETTh1, H = \d+\*\*$", text, flags=re.MULTILINE)
+    for part in (at_one, at_24):
+        assert "| method | MASE | MAE | MSE | CRPS | coverage of 90 % | worst coverage | ms per step |" in part
+        assert line(part, "rls")[1] == "**1.400 ± 0.100**"
+        assert line(part, "natsr (tuned on validation)")[1:3] == ["1.700 ± 0.100", "**0.500 ± 0.000**"]
+
+
+def test_the_best_rate_of_a_rehearsal_is_named(tmp_path: Path) -> None:
+    figures = {("er", 1e-4): 0.9, ("er", 3e-4): 0.8, ("ogd", 1e-4): 0.7, ("ogd", 3e-4): 0.95}
+    keep(
+        tmp_path / "etth1-tuning.jsonl",
+        [
+            measured(Cell(method, "ETTh1", 24, 1, part="validation", options=(("rate", rate),)), mase)
+            for (method, rate), mase in figures.items()
+        ],
+    )
+    text = section(rendered(tmp_path), "ETTh1, rehearsal")
+    assert line(text, "er (rate=0.0003)")[1] == "0.800"
+    assert line(text, "er")[1] == "rate=0.0003"
+    assert line(text, "ogd")[1] == "rate=0.0001"
+
+
+def test_several_files_of_readings_are_one_section(tmp_path: Path) -> None:
+    protocols: tuple[tuple[ProtocolName, str], ...] = (("paper", "box"), ("honest", "fixed"))
+    for protocol, law in protocols:
+        plain = Cell("natsr", "ETTh1", 24, 1, protocol)
+        keep(
+            tmp_path / f"etth1-readings-{protocol}.jsonl",
+            [measured(plain, 1.0), measured(replace(plain, options=(("law", law),)), 1.1)],
+        )
+    text = section(rendered(tmp_path), "ETTh1, readings of the paper")
+    assert line(text, "natsr (law=box)")[1] == line(text, "natsr (law=fixed)")[1] == "1.100"
+
+
+def test_the_order_of_the_lines_does_not_matter(tmp_path: Path) -> None:
+    methods = ("last_value", "er", "natsr", "rls")
+    results = [measured(cell, 1.0) for method in methods for cell in cells(method, "honest")]
+    keep(tmp_path / "etth1-honest.jsonl", results)
+    page = rendered(tmp_path)
+    random.Random(0).shuffle(results)
+    keep(tmp_path / "etth1-honest.jsonl", results)
+    assert rendered(tmp_path) == page
+    found = [row.split(" | ")[0] for row in page.splitlines() if "1.000 ± 0.100 | " in row]
+    assert found[:4] == [
+        "| natsr",
+        "| er",
+        "| rls",
+        "| last_value",
+    ]  # as recipes stand in natsr.recipes, last one first
+
+
+def test_the_speed_of_a_step_is_shown_with_its_machine(tmp_path: Path) -> None:
+    machine = {"cpu": "Some CPU", "threads": 1, "torch": "2.0", "natsr": "0.1.0"}
+    row = {"step": "er", "horizon": 24, "repeats": 100, "cone_ms": 4.0, "dense_ms": 50.0, "ratio": 12.5}
+    (tmp_path / "speed-step.json").write_text(json.dumps({"machine": machine, "rows": [row]}), encoding="utf-8")
+    text = section(rendered(tmp_path), "Speed of a step")
+    assert line(text, "er") == ["er", "24", "4.00", "50.00", "12.5"]
+    assert "medians of 100 steps" in text and "Some CPU, 1 thread(s), torch 2.0, natsr 0.1.0" in text
+
+
+def test_damaged_results_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "etth1-paper.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="line 1"):
+        rendered(tmp_path)
