@@ -30,7 +30,6 @@ from natsr.trials import (
     STRETCH,
     TASK,
     WARM,
-    SkippedError,
     Verdict,
     apart,
     contents,
@@ -46,13 +45,15 @@ from natsr.trials import (
     windows,
     with_gaps,
 )
+from natsr.trials import SkippedError as SkippedError
 from natsr.types import Task
 
 Factory = Callable[[Task], Forecaster]
 Check = Callable[[Factory], None]
 
 _KIND = "natsr.checks"
-_NEAR = 2.0  # an error may be this many times the one it is compared with
+#: How many times an error may be the one before the unusual, and the one with whole examples.
+_NEAR, _AS_GOOD = 2.0, 1.5
 
 
 class CheckResult(NamedTuple):
@@ -219,7 +220,7 @@ def check_memory_is_bounded(factory: Factory, count: int = 20_000) -> None:
     _advance(forecaster, moments)
     after = use(forecaster)
     # A float in a list takes 32 bytes a step, a tensor in a list is one object, a graph kept alive several KiB.
-    limits = (before.state // 100 + 64, 4096 + 8 * half, half // 4, 2**24 + 1024 * half)
+    limits = (before.state // 100 + 64, 4096 + 8 * half, half // 4, 2**23 + 512 * half)
     units = ("bytes in state_dict()", "bytes held by it", "Python objects", "bytes in the process")
     for was, now, limit, unit in zip(before, after, limits, units, strict=True):
         expect(
@@ -262,9 +263,9 @@ def check_accepts_partial_labels(factory: Factory) -> None:
         found = [_error(mean, step) for mean, step in zip(means, moments, strict=True)]
         errors[protocol] = float(np.mean(found[-STRETCH:]))
     expect(
-        errors["partial"] <= _NEAR * errors["honest"],
+        errors["partial"] <= _AS_GOOD * errors["honest"],
         f"the error is {errors['partial']:.3g} with labels that arrive row by row and {errors['honest']:.3g} with "
-        f"whole examples, expected at most {_NEAR:g} times as much: are the NaN in targets left out?",
+        f"whole examples, expected at most {_AS_GOOD:g} times as much: are the NaN in targets left out?",
     )
     whole = Windows(rows, TASK, WARM, len(rows.inputs)).batch(torch.arange(4))
     forecaster.learn(whole)
@@ -274,7 +275,7 @@ def check_accepts_partial_labels(factory: Factory) -> None:
 def check_learns_a_line(factory: Factory) -> None:
     """On a stream that two values determine, `y_t = a y_{t-1} - y_{t-2}`, it beats the last value."""
     task = Task(window=8, horizon=3, channels=1)
-    values = torch.sin(torch.arange(1400.0) * (torch.pi / 6))[:, None]
+    values = torch.sin(torch.arange(1400.0) * (torch.pi / 12))[:, None]
     rows = Rows(values, values)
     forecaster, naive = factory(task), LastValue(task)
     before = contents(forecaster.state_dict())
