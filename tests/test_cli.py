@@ -568,10 +568,17 @@ def test_checks_find_a_forecaster_that_breaks_it(tmp_path: Path, monkeypatch: py
     [
         ("LastValue", "expected MODULE:CLASS"),
         ("no_such_module:X", "cannot be imported"),
+        ("broken.py:X", "write broken:X"),
+        ("broken:X", "cannot be imported (SyntaxError: "),
         ("natsr.forecasters.naive:Last", "LastValue"),
+        ("natsr.recipes:rls", "cannot be called with a task (TypeError: "),
+        ("natsr.trials:held", "made a int, expected a natsr.Forecaster"),
     ],
 )
-def test_checks_mistakes(what: str, said: str) -> None:
+def test_checks_mistakes(what: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "broken.py", ["class X"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     code, _, error = natsr("checks", what)
     assert code == 2 and said in error
 

@@ -25,11 +25,12 @@ BROKEN = 1
 class Checks:
     """Check that a forecaster of yours keeps the contract: pure forecasts, states that go on bit for bit, and so on.
 
-    It is made by calling CLASS with a natsr.types.Task; any callable that answers a forecaster will do. MODULE is
-    looked for in the current folder first.
+    It is made by calling CLASS with a natsr.Task; a function of a task that returns a forecaster will do as well.
+    MODULE is looked for in the current folder first. The exit code is 1 if a check failed. docs/extending.md shows a
+    forecaster of a few lines.
 
     Examples:
-      natsr checks my_method:MyForecaster
+      natsr checks my_method:MyForecaster --quick
       natsr checks natsr.forecasters.naive:LastValue
     """
 
@@ -42,6 +43,7 @@ def checks(settings: Checks) -> None:
     from natsr.checks import CHECKS, run_check
 
     make = factory(settings.what)
+    _try(make, settings.what)
     results = []
     with Watch() as watch:
         for done, name in enumerate(CHECKS):
@@ -74,10 +76,29 @@ def factory(what: str) -> Callable[[Task], Forecaster]:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise OptionError(f"module {module_name!r} cannot be imported ({error}); is it in this folder?") from error
+    except Exception as error:
+        remedy = f"write {module_name[:-3]}:{name}" if module_name.endswith(".py") else "is it in this folder?"
+        reason = f"{type(error).__name__}: {error}"
+        raise OptionError(f"module {module_name!r} cannot be imported ({reason}); {remedy}") from error
     made: object = getattr(module, name, None)
     if not callable(made):
         public = ", ".join(sorted(key for key in vars(module) if not key.startswith("_"))[:20])
         raise OptionError(f"{module_name} has no class or function {name!r}; it has {public}")
     return made
+
+
+def _try(make: Callable[[Task], Forecaster], what: str) -> None:
+    """Make one forecaster, so that what cannot be made fails once and not in every check."""
+    from natsr.forecasters.base import Forecaster
+    from natsr.trials import TASK
+    from natsr.types import OptionError
+
+    try:
+        made = make(TASK)
+    except Exception as error:
+        raise OptionError(
+            f"{what} cannot be called with a task ({type(error).__name__}: {error}); expected one argument, a "
+            "natsr.Task. Where there are more, write a function: def make(task): return MyForecaster(task, …)"
+        ) from error
+    if not isinstance(made, Forecaster):
+        raise OptionError(f"{what} made a {type(made).__name__}, expected a natsr.Forecaster; derive from that class")
