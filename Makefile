@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup run test lint format bench-speed bench-page clean
+.PHONY: help setup run test lint format bench-speed bench-bound bench-page clean
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([^:]+):.*## /  make \1\t/' | expand -t 18
@@ -46,7 +46,10 @@ format: $(STAMP) ## rewrite the files as ruff likes them
 bench-speed: $(STAMP) ## time one online step on the cone beside the dense network; a few minutes
 	$(BIN)/python benchmarks/speed/step.py $(ARGS)
 
-bench-page: $(STAMP) ## write docs/benchmarks.md from benchmarks/results
+bench-bound: $(STAMP) ## measure NatSR's updates on ETTh1 against the theorem's bound; a few minutes
+	$(BIN)/python benchmarks/bound.py $(ARGS)
+
+bench-page: $(STAMP) ## write docs/benchmarks.md and the README's table from benchmarks/results
 	$(BIN)/python benchmarks/page.py
 
 clean: ## remove everything that make made

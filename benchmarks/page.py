@@ -20,6 +20,9 @@ from natsr.recipes import METHODS
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+README = ROOT / "README.md"
+#: Between these stand the tables of the README.
+MARKS = ("<!-- tables -->", "<!-- /tables -->")
 
 #: A figure of ours may be so much above the reported one and still count as reproduced.
 CLOSE = 0.05
@@ -218,6 +221,14 @@ def speed(paths: Paths) -> list[str]:
     return [*lines, "", f"- medians of {counted} steps, the two sides taking turns", made]
 
 
+def bounds(paths: Paths) -> list[str]:
+    """Lengths of updates, in bounds."""
+    rows = json.loads(paths[0].read_text(encoding="utf-8"))["rows"]
+    names = [name for name in rows[0] if name != "horizon"]
+    lines = [head("H", names)]
+    return lines + [f"| {row['horizon']} | {' | '.join(f'{row[name]:g}' for name in names)} |" for row in rows]
+
+
 SECTIONS = (
     Section(
         "ETTh1, honest",
@@ -246,7 +257,8 @@ Nobody can have these errors in operation; they are here to be compared with the
         "benchmarks/etth1/tune.sh",
         """
 How the rates of the honest table were chosen: the warm-up trains on the first 80 % of the train part, and the
-validation part plays the stream, honestly. The online part is not looked at.
+validation part plays the stream, honestly. The online part is not looked at. Each method gets one rate for all
+horizons, the one with the lowest mean over the three.
 """,
         choices,
     ),
@@ -259,6 +271,17 @@ NatSR with its options changed where the paper, its algorithm box and the precur
 what was chosen.
 """,
         variants,
+    ),
+    Section(
+        "K-FAC's update and the theorem's bound",
+        "bound.json",
+        "make bench-bound",
+        """
+The length of NatSR's update on ETTh1, divided by the theorem's bound, before it is shortened to it. The theorem speaks
+of the exact, current Fisher information; K-FAC's is an estimate that may be a hundred steps old
+([decision 0004](decisions/0004-bound.md)).
+""",
+        bounds,
     ),
     Section(
         "Speed of a step",
@@ -285,9 +308,42 @@ def rendered(folder: Path = RESULTS, sections: Sequence[Section] = SECTIONS) -> 
     return "\n".join(parts)
 
 
+def compact(folder: Path = RESULTS) -> str:
+    """The README's table: MASE under both protocols, the paper's own figure in brackets."""
+    files = {"paper": folder / "etth1-paper.jsonl", "honest": folder / "etth1-honest.jsonl"}
+    found: dict[tuple[str, str, int], Entry] = {}
+    for protocol, path in files.items():
+        for table in build(results_in([path]), against_paper=True) if path.exists() else []:
+            found |= {(protocol, c.method, row[1]): entry for (row, c), entry in table.entries.items()}
+    horizons = sorted({horizon for _, _, horizon in found})
+    names = [f"{protocol}, H = {horizon}" for protocol in files for horizon in horizons]
+    lines = [head("MASE on ETTh1, mean of 3 seeds", names)]
+    for method in reversed(METHODS):
+        entries = [found.get((protocol, method, horizon)) for protocol in files for horizon in horizons]
+        if any(entries):
+            lines.append(f"| {method} | {' | '.join(brief(entry) for entry in entries)} |")
+    return "\n".join(lines)
+
+
+def brief(entry: Entry | None) -> str:
+    """A mean, with the reported figure behind it where the two can be compared."""
+    if entry is None or entry.mean is None:
+        return MISSING if entry is None else FAILED
+    theirs = f" ({entry.reported:.2f})" if entry.reported is not None and entry.comparable else ""
+    return f"{entry.mean:.3f}{theirs}"
+
+
+def with_tables(text: str, tables: str) -> str:
+    """The README with what stands between its marks replaced."""
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return f"{before}{MARKS[0]}\n{tables}\n{MARKS[1]}{after}"
+
+
 def main() -> None:
     PAGE.write_text(rendered(), encoding="utf-8")
-    sys.stdout.write(f"written: {PAGE.relative_to(ROOT)}\n")
+    README.write_text(with_tables(README.read_text(encoding="utf-8"), compact()), encoding="utf-8")
+    sys.stdout.write(f"written: {PAGE.relative_to(ROOT)}, and the tables of README.md\n")
 
 
 if __name__ == "__main__":

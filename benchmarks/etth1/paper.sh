@@ -8,5 +8,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 NATSR=${NATSR:-.venv/bin/natsr}
 OUT=${OUT:-benchmarks/results/etth1-paper.jsonl}
 common=(--datasets ETTh1 --horizons 48,24,1 --seeds 0-2 --protocol paper --on processes --workers "${WORKERS:-2}" --out "$OUT")
-$NATSR bench --methods natsr,natsr_fast,er,derpp,ogd --set natsr.rate=0.04 --tuned-on test "${common[@]}"
+$NATSR bench --methods natsr,natsr_fast,er,derpp,ogd --set natsr.rate=0.08 --tuned-on test "${common[@]}"
 $NATSR bench --methods frozen,rls_mv,rls,mean,seasonal,last_value "${common[@]}"

@@ -14,7 +14,7 @@ try() { # PROTOCOL KEY=VALUE…
     --tuned-on test "${settings[@]}" --out "$OUT/etth1-readings-$file.jsonl"
 }
 published() {
-  local rate=rate=0.06
+  local rate=rate=0.08
   try paper $rate
   try paper $rate scale_reading=precursor
   try paper $rate scale_rate=0

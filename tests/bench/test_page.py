@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.page import PAGE, RESULTS, ROOT, SECTIONS, Section, rendered
+from benchmarks.page import PAGE, README, RESULTS, ROOT, SECTIONS, Section, compact, rendered, with_tables
 
 from natsr.bench.cells import NUMBERS, Cell, Result, TunedOn
 from natsr.bench.results import to_line
@@ -48,6 +48,18 @@ def line(text: str, start: str) -> list[str]:
 
 def test_the_page_is_what_the_results_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == rendered(), "docs/benchmarks.md is stale; run `make bench-page`"
+
+
+def test_the_readmes_tables_are_not_stale() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text == with_tables(text, compact()), "the tables of README.md are stale; run `make bench-page`"
+
+
+def test_the_readmes_table_has_both_protocols_and_the_papers_figure(tmp_path: Path) -> None:
+    keep(tmp_path / "etth1-paper.jsonl", [measured(cell, 1.0) for cell in cells("natsr", "paper")])
+    keep(tmp_path / "etth1-honest.jsonl", [measured(cell, 2.0) for cell in cells("natsr", "honest", horizons=(24,))])
+    line = compact(tmp_path).splitlines()[-1]
+    assert line == "| natsr | 1.000 (0.79) | 1.000 (0.97) | – | 2.000 |"
 
 
 def test_every_file_of_results_is_on_the_page() -> None:
