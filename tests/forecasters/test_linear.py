@@ -231,6 +231,36 @@ def test_it_recovers_from_a_wild_value(name: str, shock: float) -> None:
     assert errors["wild"] < 1.25 * errors["calm"]
 
 
+@both
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_a_channel_that_stood_still_is_learned_once_it_moves(name: str, level: float) -> None:
+    """It has shown no size to clip to: rain after a dry winter, a machine that is switched on."""
+    task = Task(window=24, horizon=3, channels=2)
+    time = torch.arange(900.0)
+    moving = torch.where(time < 200, level, level + torch.sin(time * (math.pi / 12)))
+    values = torch.stack([moving, torch.cos(time / 3)], 1)
+    forecaster, errors = METHODS[name](task), []
+    for step in steps(Rows(values, values), task, "honest", 24, 900):
+        if step.matured is not None:
+            forecaster.learn(step.matured)
+        assert step.target is not None
+        pair = forecaster.forecast(step.window).mean, step.window[:, -1:]
+        errors.append([float((mean - step.target)[..., 0].abs().mean()) for mean in pair])
+    ours, last = np.mean(errors[-200:], axis=0)
+    assert ours < 0.1 * last
+
+
+@both
+def test_a_state_that_does_not_fit_leaves_everything_as_it_was(name: str) -> None:
+    forecaster = METHODS[name](Task(window=4, horizon=2, channels=2))
+    before = forecaster.state_dict()
+    moved = METHODS[name](Task(window=4, horizon=2, channels=2))
+    moved.learn(Windows(Rows(stream(20), stream(20)), moved.task, 0, 20)[0])
+    with pytest.raises(StateError, match="error_count is None"):
+        forecaster.load_state_dict({**moved.state_dict(), "error_count": None})
+    assert same(before, forecaster.state_dict())
+
+
 def test_a_spoilt_covariance_starts_again() -> None:
     task = Task(window=3, horizon=1, channels=1)
     values = stream(100, channels=1)

@@ -12,7 +12,8 @@ Four things keep it sound over a long life:
   observation of zero: `P` stays bounded by about twice the inverse ridge, and the solution stays a ridge solution.
 - *`P` stays symmetric* to the last bit, because it only ever changes by `beta P - u uᵀ`.
 - *Regressors and errors are clipped* at 20 times their running size, so that a value of 1e6 neither freezes a direction
-  nor throws the weights. Ordinary data never meet these limits.
+  nor throws the weights. Ordinary data never meet these limits. A size is counted from the first value that is not
+  zero: a channel that has stood still (rain in winter) has shown no size that the first rain could be held to.
 - *If rounding spoils `P` all the same*, it starts again from the ridge, and `info` says so.
 
 Labels count once. Where an example comes with all its labels, `P` takes its regressor in once, and every known output
@@ -34,7 +35,7 @@ from natsr.forecasters.base import Forecast, Forecaster
 from natsr.types import Example, OptionError, State, StateError, Task
 
 CLIP = 20.0  # times the running size
-YOUNG = 20  # examples seen before anything is clipped
+YOUNG = 20  # sizes seen, the first above zero, before anything is clipped
 SIZE_RATE = 0.002  # weight of the newest example in a running size
 
 
@@ -54,9 +55,9 @@ class _LeastSquares(Forecaster):
         self._covariance = torch.eye(inputs, dtype=kind).div_(ridge).repeat(groups, 1, 1)  # (G, n, n)
         self._weights = torch.zeros(groups, inputs, outputs, dtype=kind)  # (G, n, m)
         self._input_size = torch.zeros(2, 1, 1, task.channels, dtype=kind)  # of differences and of levels
+        self._input_count = torch.zeros(2, 1, 1, task.channels, dtype=kind)  # examples in it
         self._error_size = torch.zeros(groups, 1, outputs, dtype=kind)
         self._error_count = torch.zeros(groups, 1, outputs, dtype=kind)
-        self._examples = 0
         self._due = 0.0  # coefficients whose ridge is to be renewed, by now
         self._next = 0  # the first of them
         self._resets = 0
@@ -107,19 +108,17 @@ class _LeastSquares(Forecaster):
         """Bring the running sizes of the regressors up to date."""
         last = values[:, -1:]
         sizes = torch.stack([(values - last).abs().mean((0, 1)), last.abs().mean((0, 1))])[:, None, None]
-        if self._examples >= YOUNG:
-            sizes = torch.minimum(sizes, CLIP * self._input_size)
-        self._examples += 1
-        self._input_size += max(SIZE_RATE, 1 / self._examples) * (sizes - self._input_size)
+        sizes = torch.minimum(sizes, _limit(self._input_size, self._input_count))
+        self._input_count += (sizes > 0) | (self._input_count > 0)
+        weight = (1 / self._input_count.clamp(min=1)).clamp(min=SIZE_RATE)
+        self._input_size += weight * (sizes - self._input_size)
 
     def _regressor(self, values: Tensor) -> Tensor:
         """`(G, B, n)`: differences from the last value, the last value, one."""
         last = values[:, -1:]
-        differences = values[:, :-1] - last
-        if self._examples >= YOUNG:
-            limit = CLIP * self._input_size
-            differences = differences.clamp(-limit[0], limit[0])
-            last = last.clamp(-limit[1], limit[1])
+        limit = _limit(self._input_size, self._input_count)
+        differences = (values[:, :-1] - last).clamp(-limit[0], limit[0])
+        last = last.clamp(-limit[1], limit[1])
         grouped = self._grouped(torch.cat([differences, last], 1))
         return torch.cat([grouped, grouped.new_ones(*grouped.shape[:2], 1)], 2)
 
@@ -160,10 +159,10 @@ class _LeastSquares(Forecaster):
             alone = self.forgetting + (gain * x).sum(2, keepdim=True)
             gain = torch.where(included[:, :, None], gain, gain / alone)
         error = torch.where(new, y - x @ self._weights, 0.0)  # (G, B, m)
-        limit = torch.where(self._error_count < YOUNG, math.inf, CLIP * self._error_size)
+        limit = _limit(self._error_size, self._error_count)
         error = error.clamp(-limit, limit)
         self._weights.baddbmm_(gain.transpose(1, 2), error)
-        count = new.sum(1, keepdim=True)
+        count = new.sum(1, keepdim=True) * ((error != 0).any(1, keepdim=True) | (self._error_count > 0))
         self._error_count += count
         mean = error.abs().sum(1, keepdim=True) / count.clamp(min=1)
         weight = (count > 0) * (1 / self._error_count.clamp(min=1)).clamp(min=SIZE_RATE)
@@ -181,32 +180,41 @@ class _LeastSquares(Forecaster):
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""
-        numbers: State = {"examples": self._examples, "due": self._due, "next": self._next, "resets": self._resets}
+        numbers: State = {"due": self._due, "next": self._next, "resets": self._resets}
         return {**numbers, **{name: tensor.clone() for name, tensor in self._tensors().items()}}
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
-        examples, due, place, resets = (state.get(name) for name in ("examples", "due", "next", "resets"))
-        if not (isinstance(examples, int) and isinstance(place, int) and isinstance(resets, int)):
+        due, place, resets = (state.get(name) for name in ("due", "next", "resets"))
+        if not (isinstance(place, int) and isinstance(resets, int)):
             raise StateError("the state lacks its counts; it belongs to another method")
         if not isinstance(due, float | int):
             raise StateError(f"due is {due!r}, expected a number")
-        for name, tensor in self._tensors().items():
+        found: list[tuple[Tensor, Tensor]] = []
+        for name, tensor in self._tensors().items():  # all are looked at before any is changed
             value = state.get(name)
             if not isinstance(value, Tensor) or value.shape != tensor.shape:
                 got = tuple(value.shape) if isinstance(value, Tensor) else value
                 raise StateError(f"{name} is {got}, expected a tensor of shape {tuple(tensor.shape)}; same task?")
+            found.append((tensor, value))
+        for tensor, value in found:
             tensor.copy_(value)
-        self._examples, self._due, self._next, self._resets = examples, float(due), place, resets
+        self._due, self._next, self._resets = float(due), place, resets
 
     def _tensors(self) -> dict[str, Tensor]:
         return {
             "covariance": self._covariance,
             "weights": self._weights,
             "input_size": self._input_size,
+            "input_count": self._input_count,
             "error_size": self._error_size,
             "error_count": self._error_count,
         }
+
+
+def _limit(size: Tensor, count: Tensor) -> Tensor:
+    """What is clipped to; no limit while the running size is young."""
+    return torch.where(count < YOUNG, math.inf, CLIP * size)
 
 
 class RecursiveLeastSquares(_LeastSquares):
