@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from natsr.bench.cells import Cell, Result
@@ -188,22 +189,25 @@ def choices(paths: Paths) -> list[str]:
 
 
 def chosen(table: Table) -> list[str]:
-    """The best of each method at each horizon."""
+    """The best of each method at each horizon, and the one with the lowest mean over all of them."""
     methods = dict.fromkeys(column.method for column in table.columns)
-    names = [f"{row[0]}, H = {row[1]}" for row in table.rows]
+    names = [*(f"{row[0]}, H = {row[1]}" for row in table.rows), "lowest mean over all"]
     lines = [head("best of", names)]
     for method in methods:
-        found = [_lowest(table, row, [c for c in table.columns if c.method == method]) for row in table.rows]
+        columns = [column for column in table.columns if column.method == method]
+        found = [_lowest(table, rows, columns) for rows in [*([row] for row in table.rows), table.rows]]
         lines.append(f"| {method} | {' | '.join(found)} |")
     return lines
 
 
-def _lowest(table: Table, row: Row, columns: Iterable[Column]) -> str:
-    means = {
-        column.variant: entry.mean
-        for column in columns
-        if (entry := table.entries.get((row, column))) is not None and entry.mean is not None
-    }
+def _lowest(table: Table, rows: Sequence[Row], columns: Iterable[Column]) -> str:
+    """The options with the lowest mean over these rows, among those that have a figure in each of them."""
+    means: dict[str, float] = {}
+    for column in columns:
+        entries = [table.entries.get((row, column)) for row in rows]
+        figures = [entry.mean for entry in entries if entry is not None and entry.mean is not None]
+        if len(figures) == len(rows):
+            means[column.variant] = fmean(figures)
     return min(means, key=lambda variant: means[variant]) or "as it is" if means else MISSING
 
 

@@ -119,19 +119,27 @@ def test_an_honest_run_is_shown_in_full(tmp_path: Path) -> None:
         assert line(part, "natsr (tuned on validation)")[1:3] == ["1.700 ± 0.100", "**0.500 ± 0.000**"]
 
 
-def test_the_best_rate_of_a_rehearsal_is_named(tmp_path: Path) -> None:
-    figures = {("er", 1e-4): 0.9, ("er", 3e-4): 0.8, ("ogd", 1e-4): 0.7, ("ogd", 3e-4): 0.95}
+def test_the_best_rates_of_a_rehearsal_are_named(tmp_path: Path) -> None:
+    figures = {
+        ("er", 1e-4): (0.7, 2.0),
+        ("er", 3e-4): (0.8, 1.8),
+        ("er", 1e-3): (0.9, None),
+        ("ogd", 1e-4): (0.7, 1.9),
+        ("ogd", 3e-4): (0.6, 2.5),
+    }
     keep(
         tmp_path / "etth1-tuning.jsonl",
         [
-            measured(Cell(method, "ETTh1", 24, 1, part="validation", options=(("rate", rate),)), mase)
-            for (method, rate), mase in figures.items()
+            measured(Cell(method, "ETTh1", horizon, 1, part="validation", options=(("rate", rate),)), mase)
+            for (method, rate), both in figures.items()
+            for horizon, mase in zip((1, 24), both, strict=True)
+            if mase is not None
         ],
     )
     text = section(rendered(tmp_path), "ETTh1, rehearsal")
-    assert line(text, "er (rate=0.0003)")[1] == "0.800"
-    assert line(text, "er")[1] == "rate=0.0003"
-    assert line(text, "ogd")[1] == "rate=0.0001"
+    assert line(text, "er (rate=0.0003)")[1:] == ["0.800", "1.800"]
+    assert line(text, "er")[1:] == ["rate=0.0001", "rate=0.0003", "rate=0.0003"]  # at H = 1, at H = 24, over both
+    assert line(text, "ogd")[1:] == ["rate=0.0003", "rate=0.0001", "rate=0.0001"]
 
 
 def test_several_files_of_readings_are_one_section(tmp_path: Path) -> None:
