@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from natsr.forecasters.finish import Sgd
+from natsr.forecasters.frame import Frame
 from natsr.forecasters.natural import Natural, NaturalOptions, WeightedLoss, estimate
 from natsr.forecasters.neural import Learning, NeuralForecaster, Slots
 from natsr.kronecker import DampingRule
@@ -32,7 +33,7 @@ def small_net(task: Task = TASK, seed: int = 0) -> ConeTCN:
 
 def forecaster(net: ConeTCN, options: NaturalOptions, rule: DampingRule) -> NeuralForecaster[ConeTrace]:
     natural = Natural[ConeTrace](options, Curvature(0.555, rule), WorstLosses(every=3))
-    slots = Slots[ConeTrace](net, StudentT(8.0), Sgd(0.05), natural=natural)
+    slots = Slots[ConeTrace](net, StudentT(8.0), Sgd(0.05), Frame(net.task), natural=natural)
     return NeuralForecaster(net.task, slots, Learning(scale_rate=0.1), torch.Generator().manual_seed(1))
 
 

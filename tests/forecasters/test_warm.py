@@ -3,8 +3,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
+from natsr.forecasters.frame import Frame
 from natsr.forecasters.warm import WarmUp, dropout_mask, masked_error, mean_loss, train
 from natsr.likelihoods import Gaussian
 from natsr.nets.tcn import ConeTCN
@@ -12,6 +12,7 @@ from natsr.streams import Rows, Windows
 from natsr.types import Task
 
 TASK = Task(window=8, horizon=2, channels=1)
+FRAME = Frame(TASK)
 
 
 def parts(rows: int = 300, noise: float = 0.0) -> tuple[Windows, Windows]:
@@ -25,18 +26,14 @@ def network() -> ConeTCN:
     return ConeTCN(TASK, torch.Generator().manual_seed(0), width=8, depth=2, top=12)
 
 
-def untouched(window: Tensor) -> Tensor:
-    return window
-
-
 def test_a_warm_up_learns_and_keeps_the_best_weights() -> None:
     net, (learn, judge), seen = network(), parts(), []
-    before = mean_loss(net, Gaussian(), judge, untouched)
+    before = mean_loss(net, Gaussian(), judge, FRAME)
     train(
-        net, Gaussian(), WarmUp(rate=5e-3), (learn, judge), torch.Generator().manual_seed(1), untouched,
+        net, Gaussian(), WarmUp(rate=5e-3), (learn, judge), torch.Generator().manual_seed(1), FRAME,
         lambda done, of, _: seen.append((done, of)),
     )  # fmt: skip
-    after = mean_loss(net, Gaussian(), judge, untouched)
+    after = mean_loss(net, Gaussian(), judge, FRAME)
     assert after < 0.1 * before
     assert len(seen) > 6 and seen[-1][0] == seen[-1][1]
 
@@ -48,8 +45,8 @@ def test_a_warm_up_that_only_gets_worse_keeps_the_first_epoch() -> None:
     for epochs in (1, 6):
         net = network()
         plan = WarmUp(epochs=epochs, rate=3.0)
-        train(net, Gaussian(), plan, (learn, judge), torch.Generator().manual_seed(1), untouched, lambda *_: None)
-        losses.append(mean_loss(net, Gaussian(), judge, untouched))
+        train(net, Gaussian(), plan, (learn, judge), torch.Generator().manual_seed(1), FRAME, lambda *_: None)
+        losses.append(mean_loss(net, Gaussian(), judge, FRAME))
         assert net.weights.isfinite().all()
     assert losses[1] <= losses[0]
 
@@ -58,9 +55,7 @@ def test_missing_labels_do_not_reach_the_weights() -> None:
     learn, judge = parts()
     learn.rows.truth[50:60] = math.nan
     net = network()
-    train(
-        net, Gaussian(), WarmUp(epochs=1), (learn, judge), torch.Generator().manual_seed(1), untouched, lambda *_: None
-    )
+    train(net, Gaussian(), WarmUp(epochs=1), (learn, judge), torch.Generator().manual_seed(1), FRAME, lambda *_: None)
     assert net.weights.isfinite().all()
 
 
@@ -68,7 +63,7 @@ def test_a_part_with_nothing_in_it_is_survived() -> None:
     rows = Rows(torch.zeros(10, 1), torch.zeros(10, 1))
     some, nothing = Windows(rows, TASK, 0, 10), Windows(rows, TASK, 10, 10)
     net = network()
-    train(net, Gaussian(), WarmUp(epochs=2), (some, nothing), torch.Generator(), untouched, lambda *_: None)
+    train(net, Gaussian(), WarmUp(epochs=2), (some, nothing), torch.Generator(), FRAME, lambda *_: None)
     assert net.weights.isfinite().all()
 
 

@@ -42,7 +42,7 @@ NUMBERS = (
     "refused",
 )
 #: Methods that have no network; they compute here whatever the device.
-WITHOUT_NETWORK = ("last_value", "seasonal", "mean", "rls", "rls_mv")
+WITHOUT_NETWORK = tuple(method for method in METHODS if method not in NETWORKS)
 #: Share of the train part that trains when the validation part plays the stream; the rest of it stops the training.
 TUNING_TRAIN = 0.8
 

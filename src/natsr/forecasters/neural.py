@@ -25,6 +25,7 @@ from torch import Tensor
 
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import Finish
+from natsr.forecasters.frame import Frame
 from natsr.forecasters.natural import Natural, NaturalInfo, WeightedLoss
 from natsr.forecasters.warm import WarmUp, dropout_mask, masked_error, train
 from natsr.likelihoods import Likelihood
@@ -57,9 +58,6 @@ class Learning:
         scale_reading: `variance` uses one number throughout; `precursor` uses it as a standard deviation in the loss,
             the Fisher information and the damping and as a variance in its own update, as the published code does.
         dropout: Share of the last hidden layer that is dropped while learning online.
-        labels: Of partly known examples learn what is `fresh`, or all that is `known`.
-        limit: Inputs are cut at this many standard deviations, so that one wild value cannot drown all others; outputs
-            at ten times as many, beyond which a network is taken to have gone astray and a label to be unknown.
         online: Whether `learn` changes anything; off, the network stays as the warm-up left it.
         warm: The offline phase.
     """
@@ -72,8 +70,6 @@ class Learning:
     scale_floor: float = 1e-4
     scale_reading: Literal["variance", "precursor"] = "variance"
     dropout: float = 0.0
-    labels: Literal["known", "fresh"] = "known"
-    limit: float = 100.0
     online: bool = True
     warm: WarmUp = field(default_factory=WarmUp)
 
@@ -96,6 +92,7 @@ class Slots(Generic[T]):
         net: The network; its weights are moved in place.
         likelihood: The loss, and the noise that the Fisher information assumes.
         finish: From a direction to new weights.
+        frame: What the network reads, is taught and means.
         replay: Memory, or none.
         natural: Curvature, or none.
     """
@@ -103,6 +100,7 @@ class Slots(Generic[T]):
     net: Network[T]
     likelihood: Likelihood
     finish: Finish
+    frame: Frame
     replay: Reservoir | None = None
     natural: Natural[T] | None = None
 
@@ -122,6 +120,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.net = slots.net
         self.likelihood = slots.likelihood
         self.finish = slots.finish
+        self.frame = slots.frame
         self.replay = slots.replay
         self.natural = slots.natural
         self.learning = learning
@@ -139,20 +138,18 @@ class NeuralForecaster(Forecaster, Generic[T]):
     @torch.no_grad()
     def forecast(self, window: Tensor) -> Forecast:
         self.check_window(window)
-        mean = self.net.forward(self._inputs(window)).view(-1, self.task.horizon, self.task.channels)
-        limit = 10 * self.learning.limit
-        mean = mean.nan_to_num(nan=0.0, posinf=limit, neginf=-limit).clamp_(-limit, limit)
+        output = self.net.forward(self.frame.read(window, self.net.weights))
         moving = self.learning.scale_rate > 0
         variance = torch.tensor(self.likelihood.variance) if moving else None
-        return Forecast(mean.to(window.device), variance)
+        return Forecast(self.frame.write(window, output), variance)
 
     @torch.no_grad()
     def learn(self, example: Example) -> None:
         self.check_window(example.window)
         if not self.learning.online:
             return
-        window, target = self._inputs(example.window), self._labels(example)
-        batch = self._batch(window, target)
+        window = self.frame.read(example.window, self.net.weights)
+        batch = self._batch(window, self.frame.teach(example, self.net.weights))
         if batch is None:
             return
         self.steps += 1
@@ -166,7 +163,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
 
     def warm_up(self, train_part: Windows, valid_part: Windows, progress: Progress = silent) -> None:
         parts = (train_part, valid_part)
-        train(self.net, self.likelihood, self.learning.warm, parts, self.generator, self._inputs, progress)
+        train(self.net, self.likelihood, self.learning.warm, parts, self.generator, self.frame, progress)
         self._sane.copy_(self.net.weights)
 
     def info(self) -> dict[str, float]:
@@ -184,27 +181,9 @@ class NeuralForecaster(Forecaster, Generic[T]):
 
     # ---- one step ------------------------------------------------------------------------------------------------
 
-    def _inputs(self, window: Tensor) -> Tensor:
-        """The rows that the network reads, cut to a sane range, where its weights are."""
-        limit = self.learning.limit
-        rows = window[:, -self.task.window :].to(device=self.net.weights.device, dtype=self.net.weights.dtype)
-        return rows.clamp(-limit, limit)
-
-    def _labels(self, example: Example) -> Tensor:
-        """The labels to learn now, `(B, m)`."""
-        target = example.target
-        if self.learning.labels == "fresh" and example.fresh is not None:
-            target = torch.where(example.fresh[:, :, None], target, torch.full_like(target, math.nan))
-        return self._reachable(target)
-
-    def _reachable(self, target: Tensor) -> Tensor:
-        """The labels `(B, m)`, unknown where no forecast may go: one of them would freeze AdamW for a long time."""
-        target = target.reshape(len(target), -1).to(self.net.weights)
-        return torch.where(target.abs() <= 10 * self.learning.limit, target, math.nan)
-
     def _is_sane(self, output: Tensor) -> bool:
         """Whether data could ask for these outputs; now and then keeps a copy of the weights that gave them."""
-        if not float(output.abs().max()) < 10 * self.learning.limit:
+        if not float(output.abs().max()) < self.frame.farthest:
             return False
         if self.steps % _SANE_EVERY == 0:
             self._sane.copy_(self.net.weights)
@@ -293,7 +272,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         if self.replay is None:
             return
         done = example.fresh[:, -1] if example.fresh is not None else torch.ones(len(window), dtype=torch.bool)
-        target = self._reachable(example.target)
+        target = self.frame.teach(example, window, whole=True)
         done = done.to(window.device) & target.isfinite().any(1) & output.isfinite().all(1)
         if bool(done.any()):
             extra = (output[done],) if self.learning.distil else ()

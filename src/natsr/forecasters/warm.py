@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from natsr.forecasters.base import Progress
 from natsr.forecasters.finish import AdamW
+from natsr.forecasters.frame import Frame
 from natsr.likelihoods import Likelihood
 from natsr.nets.base import Network, Traced
 from natsr.streams import Windows
@@ -44,7 +44,7 @@ def train(
     plan: WarmUp,
     parts: tuple[Windows, Windows],
     generator: torch.Generator,
-    inputs: Callable[[Tensor], Tensor],
+    frame: Frame,
     progress: Progress,
 ) -> None:
     """Fit the network's weights in place.
@@ -55,7 +55,7 @@ def train(
         plan: The schedule.
         parts: Examples to learn from, and examples to judge by.
         generator: Shuffles and drops.
-        inputs: From windows as handed over to what the network reads.
+        frame: What the network reads and is taught.
         progress: Told after every batch.
     """
     learn, judge = parts
@@ -66,7 +66,7 @@ def train(
         order = torch.randperm(len(learn), generator=generator)
         for index in range(batches):
             example = learn.batch(order[index * plan.batch : (index + 1) * plan.batch])
-            window, target = inputs(example.window), example.target.flatten(1).to(net.weights)
+            window, target = frame.read(example.window, net.weights), frame.teach(example, net.weights)
             keep = dropout_mask((len(window), net.hidden), plan.dropout, generator)
             trace = net.trace(window, None if keep is None else keep.to(window))
             error, known = masked_error(trace.output, target)
@@ -75,7 +75,7 @@ def train(
             if bool(gradient.sum().isfinite()):
                 finish.step(net.weights, gradient)
             progress(epoch * batches + index + 1, plan.epochs * batches, "warm-up")
-        loss = mean_loss(net, likelihood, judge if len(judge) else learn, inputs)
+        loss = mean_loss(net, likelihood, judge if len(judge) else learn, frame)
         if loss < best_loss:
             best, best_loss, waited = net.weights.clone(), loss, 0
         else:
@@ -86,15 +86,13 @@ def train(
     progress(1, 1, "warm-up")
 
 
-def mean_loss(
-    net: Network[T], likelihood: Likelihood, part: Windows, inputs: Callable[[Tensor], Tensor], batch: int = 256
-) -> float:
+def mean_loss(net: Network[T], likelihood: Likelihood, part: Windows, frame: Frame, batch: int = 256) -> float:
     """The mean loss of each known output over a part; infinite if it is not a number."""
     total, count = 0.0, 0
     for start in range(0, len(part), batch):
         example = part.batch(torch.arange(start, min(start + batch, len(part))))
-        target = example.target.flatten(1).to(net.weights)
-        error, known = masked_error(net.forward(inputs(example.window)), target)
+        output = net.forward(frame.read(example.window, net.weights))
+        error, known = masked_error(output, frame.teach(example, net.weights))
         total, count = total + float(likelihood.nll(error).sum()), count + known
     mean = total / count if count else float("inf")
     return mean if mean == mean else float("inf")
