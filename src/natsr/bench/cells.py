@@ -16,7 +16,7 @@ from natsr.data.series import Borders, Prepared, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster, Progress, silent
 from natsr.metrics import LEVELS, Scores
-from natsr.recipes import METHODS, make
+from natsr.recipes import METHODS, NETWORKS, make
 from natsr.streams import Windows, check_protocol
 from natsr.types import DataError, NatsrError, Option, OptionError, ProtocolName, Task
 
