@@ -13,7 +13,7 @@ from torch import Tensor
 from natsr.evaluate import evaluate
 from natsr.forecasters.base import Forecast, Forecaster
 from natsr.streams import Feed, Rows, Step, Windows, check_protocol, delay, matured, steps
-from natsr.types import PROTOCOLS, Example, OptionError, ProtocolName, ShapeError, State, Task
+from natsr.types import PROTOCOLS, Example, OptionError, ProtocolName, ShapeError, State, StateError, Task
 
 SOURCE = Path(__file__).parents[1] / "src" / "natsr"
 HORIZONS = (1, 3, 24)
@@ -260,6 +260,34 @@ def test_a_feed_goes_on_from_its_state(protocol: ProtocolName) -> None:
         drive(spied_whole, moments[stop:])
         drive(spied_after, [after.push(*row) for row in zip(rows.inputs[stop:], rows.truth[stop:], strict=True)])
         assert_same_calls(spied_whole.calls, spied_after.calls)
+
+
+def test_a_feed_refuses_the_state_of_another_task_and_stays_as_it_was() -> None:
+    feed, other = Feed(Task(2, 3, 1)), Feed(Task(3, 3, 1))
+    for row in torch.arange(8.0)[:, None]:
+        feed.push(row, row)
+        other.push(row, row)
+    with pytest.raises(StateError, match=r"inputs of the feed is \(6, 1\), expected \(5, 1\)"):
+        feed.load_state_dict(other.state_dict())
+    with pytest.raises(StateError, match="lacks seen, inputs or truth"):
+        feed.load_state_dict({"seen": 8})
+    step = feed.push(torch.tensor([8.0]), torch.tensor([8.0]))
+    assert step is not None and step.window[0, :, 0].tolist() == [7.0, 8.0]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_handed_out_lies_where_the_rows_lie(protocol: ProtocolName) -> None:
+    """`meta` stands in for a GPU: whatever is made on the CPU on the way fails."""
+    task = Task(2, 3, 1)
+    rows = Rows(torch.zeros(12, 1, device="meta"), torch.zeros(12, 1, device="meta"))
+    handed = [step.matured for step in steps(rows, task, protocol, 2, 12) if step.matured is not None]
+    if protocol != "paper":
+        feed = Feed(task, protocol)
+        moments = [feed.push(inputs, truth) for inputs, truth in zip(*rows, strict=True)]
+        handed += [step.matured for step in moments if step is not None and step.matured is not None]
+    assert len(handed) > 5
+    for example in handed:
+        assert all(part.is_meta for part in example if part is not None)
 
 
 def test_a_feed_refuses_what_needs_the_future() -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from natsr.types import PROTOCOLS, Example, OptionError, ProtocolName, ShapeError, State, Task
+from natsr.types import PROTOCOLS, Example, OptionError, ProtocolName, ShapeError, State, StateError, Task
 
 
 class Rows(NamedTuple):
@@ -140,6 +140,7 @@ def masked(example: Example, known: Tensor | None) -> Example:
         return example
     hidden = torch.full_like(example.target, float("nan"))
     fresh = known & (known.sum(1, keepdim=True) == torch.arange(1, known.shape[1] + 1))
+    known, fresh = known.to(hidden.device), fresh.to(hidden.device)
     return Example(example.window, torch.where(known[:, :, None], example.target, hidden), fresh)
 
 
@@ -212,7 +213,7 @@ class Feed:
     def _at(self, origins: Tensor, newest: int) -> Example:
         """The examples of these origins; target rows after `newest` are NaN."""
         task = self.task
-        future = torch.full((task.horizon, task.channels), float("nan"), dtype=self._truth.dtype)
+        future = self._truth.new_full((task.horizon, task.channels), float("nan"))
         truth = torch.cat([self._truth, future])
         ends = len(self._inputs) - (newest - origins)  # one past the last row of each window
         windows = torch.stack([self._inputs[end - task.reach : end] for end in ends.tolist()])
@@ -224,6 +225,11 @@ class Feed:
 
     def load_state_dict(self, state: State) -> None:
         """Go on from a saved feed."""
-        seen, inputs, truth = state["seen"], state["inputs"], state["truth"]
-        assert isinstance(seen, int) and isinstance(inputs, Tensor) and isinstance(truth, Tensor)
+        seen, inputs, truth = (state.get(name) for name in ("seen", "inputs", "truth"))
+        if not (isinstance(seen, int) and isinstance(inputs, Tensor) and isinstance(truth, Tensor)):
+            raise StateError("the feed's state lacks seen, inputs or truth; the state was not written by natsr")
+        rows = min(self.task.reach - 1 + seen, self.task.reach + self.task.horizon) if seen else 0
+        for name, part, width in (("inputs", inputs, self.task.inputs), ("truth", truth, self.task.channels)):
+            if part.shape != (rows, width):
+                raise StateError(f"{name} of the feed is {tuple(part.shape)}, expected {(rows, width)}; same task?")
         self.seen, self._inputs, self._truth = seen, inputs.clone(), truth.clone()
