@@ -67,7 +67,7 @@ def dense(task: Task, replayed: int, generator: torch.Generator, natural: WorstL
     stream = examples(task, 64, generator)
     batch = 1 + replayed
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
-    rule = NaturalGradient(net, rate=0.01, rule="pi", probes=16, refresh=natural) if natural else None
+    rule = NaturalGradient(net, rate=0.01, rule="pi", probes=8, refresh=natural) if natural else None
     weights = torch.tensor([1.0] + [0.2 / replayed] * replayed if replayed else [1.0])
     place = iter(range(10**9))
 

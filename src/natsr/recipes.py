@@ -227,7 +227,7 @@ class NatsrOptions(PlainOptions):
     finish: Literal["sgd", "adamw"] = "sgd"
     order: Literal["after", "before"] = "after"
     damped: Literal["step", "refresh"] = "step"
-    probes: int = 16
+    probes: int = 8
     probe: Literal["rademacher", "sampled"] = "rademacher"
     information: Literal["current", "stored"] = "current"
     clip: float = 1.0

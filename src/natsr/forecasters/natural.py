@@ -38,7 +38,7 @@ class NaturalOptions:
     order: Literal["after", "before"] = "after"  # average the update after preconditioning, or the gradient before it
     damped: Literal["step", "refresh"] = "step"  # τ follows the scale at every step, or only when F is estimated
     information: Literal["current", "stored"] = "current"  # κ of now on an old JᵀJ, or the κ it was estimated with
-    probes: int = 16  # output directions that estimate G; 0: every output, exactly
+    probes: int = 8  # output directions that estimate G; 0: every output, exactly
     probe: Literal["rademacher", "sampled"] = "rademacher"
     clip: float = 0.0  # shorten updates beyond this many of the theorem's bounds; 0: leave them
 
