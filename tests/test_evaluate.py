@@ -225,6 +225,8 @@ def test_wrong_arguments_are_refused() -> None:
         evaluate({}, rows, task, start=50, stop=100, max_steps=0)
     with pytest.raises(OptionError, match="protocol is 'leaky'"):
         evaluate({}, rows, task, start=50, stop=100, protocol="leaky")
+    with pytest.raises(OptionError, match="rows 98…99 hold no forecast of 3 rows after a window of 5, expected"):
+        evaluate({"last": LastValue(task)}, rows, task, start=98, stop=100)
     misspelt: Any = {"start": 50, "stop": 100, "protocl": "paper"}
     with pytest.raises(OptionError, match="got protocl, start, stop; expected"):
         evaluate({}, rows, task, **misspelt)

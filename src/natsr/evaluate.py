@@ -123,6 +123,11 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
     start, stop, on_step = how["start"], how["stop"], how.get("on_step")
     protocol = check_protocol(how.get("protocol", "honest"))
     total = len(Windows(rows, task, start, stop))
+    if not total:
+        raise OptionError(
+            f"rows {start}…{stop - 1} hold no forecast of {task.horizon} rows after a window of {task.window}, "
+            "expected at least one; use a longer stream or a shorter horizon"
+        )
     total = min(total, how.get("max_steps") or total)
     denominator = naive_error(rows.truth, start, stop)
     entries = {}
@@ -145,7 +150,7 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
 
 
 def _check(how: How) -> None:
-    """Refuse what the type checker would have refused, and a stream of no steps."""
+    """Refuse what the type checker would have refused, and a run of no steps."""
     unknown, lacking = set(how) - How.__required_keys__ - How.__optional_keys__, How.__required_keys__ - set(how)
     if unknown or lacking:
         raise OptionError(
