@@ -200,6 +200,26 @@ def test_a_state_of_something_else_is_refused() -> None:
         calibrator.load_state_dict(Calibrator(Task(window=1, horizon=2, channels=2)).state_dict())
 
 
+def test_a_state_that_does_not_fit_leaves_everything_as_it_was() -> None:
+    calibrator, moved = (Calibrator(Task(window=1, horizon=1, channels=1)) for _ in range(2))
+    before = calibrator.state_dict()
+    for value in (0.0, 1.0):
+        moved.reveal(np.array([value]))
+        moved.push(np.zeros((1, 1)))
+    with pytest.raises(StateError, match="unit is None"):
+        calibrator.load_state_dict({**moved.state_dict(), "unit": None})
+    assert same(before, calibrator.state_dict())
+
+
+def test_an_infinite_value_teaches_nothing() -> None:
+    calibrators = [Calibrator(Task(window=1, horizon=1, channels=1)) for _ in range(2)]
+    for calibrator, odd in zip(calibrators, (math.nan, math.inf), strict=True):
+        for value in (1.0, 2.0, odd, 1.0):
+            calibrator.reveal(np.array([value]))
+            calibrator.push(np.zeros((1, 1)))
+    assert same(calibrators[0].state_dict(), calibrators[1].state_dict())
+
+
 def test_wrong_arguments_are_refused() -> None:
     task = Task(window=1, horizon=3, channels=2)
     with pytest.raises(OptionError, match="expected rising numbers"):

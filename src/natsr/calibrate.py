@@ -105,13 +105,13 @@ class Calibrator:
         self._unit[place] = self._sizes(variance)
 
     def reveal(self, row: Array) -> None:
-        """Learn from the next row `(C,)`, NaN where missing: step `h` of the forecast made `h` rows ago."""
+        """Learn from the next row `(C,)`: step `h` of the forecast made `h` rows ago. What is not finite is missing."""
         if row.shape != (self.task.channels,):
             raise ShapeError(f"row has shape {row.shape}, expected ({self.task.channels},)")
         self._rows += 1
         places = (self._rows - 1 - self._steps) % self.task.horizon
         error = row - self._mean[places, self._steps]  # (H, C)
-        known = ~np.isnan(error)
+        known = np.isfinite(error)
         if known.any():
             self._move(np.where(known, error, 0.0), known, self._unit[places, self._steps])
         self._mean[self._rows % self.task.horizon] = np.nan
@@ -158,11 +158,14 @@ class Calibrator:
         rows = state.get("rows")
         if not isinstance(rows, int):
             raise StateError(f"rows is {rows!r}, expected a number; is this the state of a calibrator?")
-        for name, array in self._arrays().items():
+        found: list[tuple[Array, Tensor]] = []
+        for name, array in self._arrays().items():  # all are looked at before any is changed
             value = state.get(name)
             if not isinstance(value, Tensor) or tuple(value.shape) != array.shape:
                 got = tuple(value.shape) if isinstance(value, Tensor) else value
                 raise StateError(f"{name} is {got}, expected an array of shape {array.shape}; is it the same task?")
+            found.append((array, value))
+        for array, value in found:
             array[...] = value.numpy()
         self._rows = rows
 
