@@ -30,6 +30,7 @@ Array = npt.NDArray[np.float64]
 QUANTILES = (0.005, *PROBABILITIES, 0.995)
 #: Share of the history that trains; the rest of it judges when to stop.
 TRAIN = 0.8
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 class Interval(NamedTuple):
@@ -223,7 +224,8 @@ class Warm:
         def restored(values: Array) -> Floats:
             with np.errstate(over="ignore"):
                 found = self.scaling.invert(values)
-            return np.where(self._seen.numpy(), found, math.nan)
+            # Data at the end of what a float can hold may be forecast beyond it.
+            return np.where(self._seen.numpy(), np.clip(found, -_LARGEST, _LARGEST), math.nan)
 
         intervals = {}
         for level in levels:
