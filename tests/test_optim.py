@@ -16,6 +16,7 @@ from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
 from natsr.optim import Information, NaturalGradient, Order, Reduction
 from natsr.precondition import WorstLosses
+from natsr.state import on_device
 from natsr.types import OptionError, ShapeError, State, StateError
 
 
@@ -606,3 +607,21 @@ def test_it_learns_faster_than_plain_gradient_descent_at_its_best_rate() -> None
     best = min(value for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2) if math.isfinite(value := error(plain(rate))))
     natural = error(lambda model: NaturalGradient(model, rate=0.1, damping=1e-3).step)
     assert natural < 0.01 * best
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("finish", ["sgd", "adamw"])
+def test_an_optimiser_on_a_gpu_goes_on_from_a_state_on_the_cpu(finish: Literal["sgd", "adamw"]) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU here")
+    model = seeded(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))).cuda()
+    twin = copy.deepcopy(model)
+    optimiser, again = NaturalGradient(model, finish=finish), NaturalGradient(twin, finish=finish)
+    batches = [normal(2, 5, 3, seed=seed).cuda() for seed in range(6)]
+    for x in batches[:3]:
+        optimiser.step(x[0], x[1, :, :2])
+    twin.load_state_dict(model.state_dict())
+    again.load_state_dict(on_device(optimiser.state_dict(), torch.device("cpu")))
+    for x in batches[3:]:
+        assert optimiser.step(x[0], x[1, :, :2]).refused == again.step(x[0], x[1, :, :2]).refused == ""
+    assert_close(flat(twin), flat(model))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from natsr.replay import Reservoir
-from natsr.types import OptionError
+from natsr.types import OptionError, StateError
 
 
 def test_every_example_is_kept_equally_often() -> None:
@@ -46,6 +46,19 @@ def test_a_restored_memory_goes_on_alike() -> None:
         memory.add(torch.tensor([float(value)]))
         twin.add(torch.tensor([float(value)]))
         assert torch.equal(memory.draw(2)[0], twin.draw(2)[0])
+
+
+def test_the_state_of_a_memory_of_another_size_is_refused() -> None:
+    """Loaded into a larger memory, the places that are not filled would be drawn as examples of zeros."""
+    small, large = (Reservoir(size, torch.Generator().manual_seed(0)) for size in (3, 5))
+    for memory in (small, large):
+        memory.add(torch.arange(9.0))
+    before = large.draw(5)[0].sort().values
+    with pytest.raises(StateError, match="3 examples of 9 seen, expected 5 for a memory of 5"):
+        large.load_state_dict(small.state_dict())
+    with pytest.raises(StateError, match="holds no examples"):
+        large.load_state_dict({})
+    assert torch.equal(large.draw(5)[0].sort().values, before)
 
 
 def test_a_memory_of_nothing_is_refused() -> None:

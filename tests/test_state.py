@@ -324,3 +324,12 @@ def test_a_manifest_cannot_point_out_of_the_folder(tmp_path: Path) -> None:
     resealed(tmp_path / "state", files={**manifest["files"], "values": entry})
     with pytest.raises(StateError, match="names the file"):
         states.load(tmp_path / "state", kind="test")
+
+
+def test_a_state_moves_to_a_device_with_all_that_is_in_it() -> None:
+    state: State = {"a": torch.zeros(2), "b": {"c": torch.zeros(1), "d": 3}, "e": [{"f": torch.zeros(())}], "g": None}
+    moved = states.on_device(state, torch.device("meta"))
+    assert isinstance(moved["b"], dict) and isinstance(moved["e"], list)
+    parts = (moved["a"], moved["b"]["c"], moved["e"][0]["f"])
+    assert all(isinstance(part, Tensor) and part.is_meta for part in parts)
+    assert moved["b"]["d"] == 3 and moved["g"] is None

@@ -26,6 +26,7 @@ from natsr.fisher import estimate, one_hot, rademacher
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, Likelihood, StudentT
 from natsr.precondition import Curvature, WorstLosses
+from natsr.state import on_device
 from natsr.taps import Recorder, find_layers, read_weights, write_weights
 from natsr.types import NatsrError, OptionError, ShapeError, State, StateError
 
@@ -324,8 +325,9 @@ class NaturalGradient:
         weights = read_weights(self.layers, self.others)
         if self.finish == "sgd":
             return [w - self.rate * part for w, part in zip(weights, update, strict=True)], memory
-        first = _lerp(memory.first or _zeros(update), update, 1 - BETA_FIRST)
-        second = _lerp(memory.second or _zeros(update), [part.square() for part in update], 1 - BETA_SECOND)
+        zeros = [torch.zeros_like(part) for part in update]
+        first = _lerp(memory.first or zeros, update, 1 - BETA_FIRST)
+        second = _lerp(memory.second or zeros, [part.square() for part in update], 1 - BETA_SECOND)
         unbiased = 1 - BETA_FIRST ** (self.steps + 1), 1 - BETA_SECOND ** (self.steps + 1)
         moved = [
             w * (1 - self.rate * self.decay) - self.rate * (f / unbiased[0]) / ((s / unbiased[1]).sqrt() + EPSILON)
@@ -348,6 +350,8 @@ class NaturalGradient:
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave; the model's weights are loaded on their own."""
+        seed = _part(state, "generator", Tensor)  # has a device of its own
+        state = on_device({**state, "generator": None}, next(self.model.parameters()).device)
         steps, refused = _part(state, "steps", int), _part(state, "refused", int)
         likelihood = self.likelihood.with_variance(_part(state, "variance", float))
         curvature, refresh = Curvature(self.average, self.rule), copy.copy(self.refresh)
@@ -361,7 +365,7 @@ class NaturalGradient:
         for name in ("average", "first", "second"):
             if tensors[name] and [part.shape for part in tensors[name]] != shapes:
                 raise StateError(f"{name!r} in the state does not fit the model; it was written for another model")
-        self._generator.set_state(_part(state, "generator", Tensor))
+        self._generator.set_state(seed)
         self.steps, self.refused, self.likelihood = steps, refused, likelihood
         self._memory = _Memory(curvature, refresh, **tensors)
 
@@ -389,10 +393,6 @@ def _weights(known: Tensor, weights: Tensor | None) -> Tensor:
 def _check_finite(what: str, parts: Sequence[Tensor]) -> None:
     if not all(bool(part.isfinite().all()) for part in parts):
         raise _RefusalError(what)
-
-
-def _zeros(parts: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.zeros_like(part) for part in parts]
 
 
 def _lerp(old: Sequence[Tensor], new: Sequence[Tensor], weight: float) -> tuple[Tensor, ...]:

@@ -68,18 +68,19 @@ class Curvature:
 
     def state_dict(self) -> State:
         """Blocks only: the eigenbases follow from them."""
-        return {f"{i}.{name}": part for i, block in enumerate(self.blocks) for name, part in block._asdict().items()}
+        parts = ((f"{i}.{name}", part) for i, block in enumerate(self.blocks) for name, part in block._asdict().items())
+        return {name: part.clone() for name, part in parts}
 
     def load_state_dict(self, state: State) -> None:
         """Go on from saved blocks."""
         blocks = []
         for i in range(len(state) // 2):
-            a, g = state[f"{i}.a"], state[f"{i}.g"]
+            a, g = state.get(f"{i}.a"), state.get(f"{i}.g")
             if not (isinstance(a, Tensor) and isinstance(g, Tensor)):
                 raise StateError(f"curvature block {i} holds no tensors; the state was not written by natsr")
             blocks.append(Kronecker(a.clone(), g.clone()))
-        self.blocks = tuple(blocks)
-        self._eigen = tuple(block.eigen() for block in blocks)
+        eigen = tuple(block.eigen() for block in blocks)
+        self.blocks, self._eigen = tuple(blocks), eigen
 
 
 @dataclass
@@ -121,7 +122,7 @@ class WorstLosses:
 
     def load_state_dict(self, state: State) -> None:
         """Go on from saved averages."""
-        mean, variance, since = state["mean"], state["variance"], state["since"]
+        mean, variance, since = (state.get(name) for name in ("mean", "variance", "since"))
         if not (isinstance(mean, float) and isinstance(variance, float) and isinstance(since, int)):
             raise StateError("the refresh rule's state holds no numbers; the state was not written by natsr")
         self.mean, self.variance, self.since = mean, variance, since

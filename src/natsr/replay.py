@@ -56,15 +56,19 @@ class Reservoir:
 
     def load_state_dict(self, state: State) -> None:
         """Go on from saved examples."""
-        seen, fields = state["seen"], state["fields"]
+        seen, fields = state.get("seen"), state.get("fields")
         if not (isinstance(seen, int) and isinstance(fields, dict)):
             raise StateError("the memory's state holds no examples; the state was not written by natsr")
-        self.seen, kept = seen, []
+        kept = []
         for i in range(len(fields)):
-            field = fields[str(i)]
-            if not isinstance(field, Tensor) or len(field) > self.capacity:
-                raise StateError(f"the memory's state does not fit a memory of {self.capacity} examples")
+            field = fields.get(str(i))
+            if not isinstance(field, Tensor) or len(field) != min(seen, self.capacity):
+                got = f"{len(field)} examples" if isinstance(field, Tensor) else f"{field!r}"
+                raise StateError(
+                    f"the memory's state has {got} of {seen} seen, expected {min(seen, self.capacity)} for a memory of "
+                    f"{self.capacity}; load it into a memory of the same size"
+                )
             whole = field.new_zeros(self.capacity, *field.shape[1:])
             whole[: len(field)] = field
             kept.append(whole)
-        self._fields = tuple(kept)
+        self.seen, self._fields = seen, tuple(kept)

@@ -88,6 +88,19 @@ def load(folder: str | Path, *, kind: str) -> Saved:
     return Saved(state, cast(dict[str, Any], _decoded(values["meta"], {})))
 
 
+def on_device(state: State, device: torch.device) -> State:
+    """The same state with its tensors on a device, as a learner there needs it; `load` gives them on the CPU."""
+    return {name: _moved(part, device) for name, part in state.items()}
+
+
+def _moved(part: _Json, device: torch.device) -> _Json:
+    if isinstance(part, Tensor):
+        return part.to(device)
+    if isinstance(part, list):
+        return [_moved(item, device) for item in part]
+    return on_device(part, device) if isinstance(part, dict) else part
+
+
 # What is written, and in which order.
 
 

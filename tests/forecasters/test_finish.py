@@ -39,6 +39,19 @@ def test_a_restored_adamw_goes_on_alike() -> None:
     assert torch.equal(one, other)
 
 
+def test_what_is_loaded_is_a_copy_and_is_adamws() -> None:
+    finish, weights = AdamW(0.1), torch.zeros(1)
+    finish.step(weights, torch.ones(1))
+    state, twin = finish.state_dict(), AdamW(0.1)
+    twin.load_state_dict(state)
+    for part in (state["exp_avg"], twin.state_dict()["exp_avg"]):
+        assert isinstance(part, torch.Tensor)
+        part.fill_(9.0)
+    assert twin.state_dict() == finish.state_dict()
+    with pytest.raises(StateError, match="has momentum, expected the tensors exp_avg, exp_avg_sq, step"):
+        twin.load_state_dict({"momentum": 1.0})
+
+
 def test_the_rate_can_change_with_the_history_kept() -> None:
     weights, finish = torch.zeros(1), AdamW(0.1, decay=0.0)
     finish.step(weights, torch.ones(1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from natsr.forecasters.neural import NeuralForecaster
 from natsr.nets.dense import DenseTCN
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.recipes import make
-from natsr.types import Example, Option, StateError, Task
+from natsr.state import on_device
+from natsr.types import Example, Option, State, StateError, Task
 
 TASK = Task(window=8, horizon=3, channels=2, features=1)
 SMALL: dict[str, Option] = {"width": 4, "depth": 2, "top": 6, "dtype": "float64"}
@@ -206,3 +209,53 @@ def test_a_state_of_another_shape_is_refused() -> None:
         network("ogd").load_state_dict({"weights": network("ogd").net.weights})
     with pytest.raises(StateError, match="does not fit this method"):
         network("ogd").load_state_dict(network("er").state_dict())
+
+
+def without(state: State, slot: str, part: str) -> State:
+    inner = state[slot]
+    assert isinstance(inner, dict)
+    return {**state, slot: {name: value for name, value in inner.items() if name != part}}
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        pytest.param(lambda state: {**state, "counts": {"steps": 3}}, id="counts"),
+        pytest.param(lambda state: {**state, "sane": torch.zeros(2)}, id="sane"),
+        pytest.param(lambda state: {**state, "scale": -1.0}, id="scale"),
+        pytest.param(lambda state: {**state, "generator": torch.zeros(3, dtype=torch.uint8)}, id="generator"),
+        pytest.param(lambda state: {**state, "weights": state["weights"].float()}, id="dtype"),
+        pytest.param(lambda state: {**state, "finish": {"momentum": 1.0}}, id="finish"),
+        pytest.param(lambda state: {**state, "natural": "K-FAC"}, id="natural"),
+        pytest.param(lambda state: without(state, "natural", "trigger"), id="trigger"),
+        pytest.param(lambda state: without(state, "replay", "seen"), id="replay"),
+    ],
+)
+@pytest.mark.parametrize("method", ["natsr", "natsr_fast"])
+def test_a_state_is_loaded_whole_or_not_at_all(method: str, spoilt: Callable[[Any], State]) -> None:
+    ours, other = network(method), network(method)
+    for seed in range(3):
+        ours.learn(example(seed))
+        other.learn(example(seed + 9))
+    other.learn(example(5))
+    before = flat(ours.state_dict())
+    with pytest.raises(StateError):
+        ours.load_state_dict(spoilt(other.state_dict()))
+    after = flat(ours.state_dict())
+    assert before.keys() == after.keys() and all(same(before[name], after[name]) for name in before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["ogd", "derpp", "natsr", "natsr_fast"])
+def test_a_learner_on_a_gpu_goes_on_from_a_state_on_the_cpu(method: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU here")
+    ours, twin = (make(method, TASK, options=SMALL, device="cuda") for _ in range(2))
+    for seed in range(5):
+        ours.learn(example(seed))
+    twin.load_state_dict(on_device(ours.state_dict(), torch.device("cpu")))
+    for seed in range(5, 20):
+        ours.learn(example(seed))
+        twin.learn(example(seed))
+        window = example(seed + 1).window
+        assert_close(ours.forecast(window).mean, twin.forecast(window).mean)

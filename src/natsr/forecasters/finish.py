@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from natsr.types import State, StateError
 
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls AdamW's history
+
 
 class Finish(Protocol):
     """Moves flat weights against a direction."""
@@ -46,7 +48,7 @@ class AdamW:
     def __init__(self, rate: float, decay: float = 0.01) -> None:
         self.rate = rate
         self.decay = decay
-        self._loaded: State = {}
+        self._loaded: dict[str, Tensor] = {}
         self._weights: Tensor | None = None
         self._optimizer: torch.optim.AdamW | None = None
 
@@ -67,22 +69,29 @@ class AdamW:
 
     def _bind(self, weights: Tensor) -> None:
         """Make the library's optimiser for this vector, which it then shares."""
-        loaded = self.state_dict() or self._loaded
+        loaded = self._history()
         parameter = nn.Parameter(weights)
         self._weights = weights
         self._optimizer = torch.optim.AdamW([parameter], lr=self.rate, weight_decay=self.decay, fused=True)
         if loaded:
             self._optimizer.state[parameter] = {
-                name: part.to(device=weights.device, copy=True)
-                for name, part in loaded.items()
-                if isinstance(part, Tensor)
+                name: part.to(device=weights.device, copy=True) for name, part in loaded.items()
             }
 
-    def state_dict(self) -> State:
+    def _history(self) -> dict[str, Tensor]:
         if self._optimizer is None:
-            return dict(self._loaded)
+            return self._loaded
         moments: dict[str, Tensor] = next(iter(self._optimizer.state.values()), {})
-        return {name: part.clone() for name, part in moments.items()}
+        return moments
+
+    def state_dict(self) -> State:
+        return {name: part.clone() for name, part in self._history().items()}
 
     def load_state_dict(self, state: State) -> None:
-        self._loaded, self._optimizer = dict(state), None
+        moments = {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
+        if state and (set(state) != set(_MOMENTS) or set(moments) != set(_MOMENTS)):
+            raise StateError(
+                f"AdamW's state has {', '.join(sorted(state))}, expected the tensors {', '.join(_MOMENTS)}; the state "
+                "belongs to another method"
+            )
+        self._loaded, self._optimizer = moments, None

@@ -126,13 +126,14 @@ class Natural(Generic[T]):
 
     def load_state_dict(self, state: State) -> None:
         """Go on from it."""
-        curvature, trigger, smoothed = state["curvature"], state["trigger"], state["smoothed"]
-        damping = state["damping"]
+        names = ("curvature", "trigger", "smoothed", "damping")
+        curvature, trigger, smoothed, damping = (state.get(name) for name in names)
         if not (isinstance(curvature, dict) and isinstance(trigger, dict) and isinstance(damping, float)):
             raise StateError("the natural gradient's state is incomplete; the state was not written by natsr")
-        self.curvature.load_state_dict(curvature)
-        self.trigger.load_state_dict(trigger)
-        self.damping = damping
+        blocks, rule = Curvature(self.curvature.weight, self.curvature.rule), replace(self.trigger)
+        blocks.load_state_dict(curvature)
+        rule.load_state_dict(trigger)
+        self.curvature, self.trigger, self.damping = blocks, rule, damping
         self.smoothed = smoothed.clone() if isinstance(smoothed, Tensor) else None
 
 

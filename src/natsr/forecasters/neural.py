@@ -16,6 +16,7 @@ weights go back to the last ones that were known to be sane, and that is counted
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -31,6 +32,7 @@ from natsr.forecasters.warm import WarmUp, dropout_mask, masked_error, train
 from natsr.likelihoods import Likelihood
 from natsr.nets.base import Network, Traced
 from natsr.replay import Reservoir
+from natsr.state import on_device
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
@@ -298,25 +300,45 @@ class NeuralForecaster(Forecaster, Generic[T]):
         weights, sane, scale, generator, counts = (
             state[k] for k in ("weights", "sane", "scale", "generator", "counts")
         )
-        if not (isinstance(weights, Tensor) and weights.shape == self.net.weights.shape and isinstance(sane, Tensor)):
-            raise StateError(
-                f"the state holds weights of shape {getattr(weights, 'shape', None)}, expected "
-                f"{tuple(self.net.weights.shape)}; load it into a forecaster for the same task and options"
-            )
-        if not (isinstance(scale, float) and isinstance(generator, Tensor) and isinstance(counts, dict)):
-            raise StateError("the forecaster's state is incomplete; the state was not written by natsr")
-        for name in _SLOTS:  # all are looked at before any is changed
-            if (getattr(self, name) is None) != (state[name] is None):
-                raise StateError(f"the state's {name} does not fit this method; load it into the method that wrote it")
-        for name in _SLOTS:
-            saved = state[name]
-            if isinstance(saved, dict):
-                getattr(self, name).load_state_dict(saved)
+        for part in (weights, sane):
+            if not (isinstance(part, Tensor) and (part.shape, part.dtype) == (self._sane.shape, self._sane.dtype)):
+                got = f"{part.dtype} of shape {tuple(part.shape)}" if isinstance(part, Tensor) else f"{part!r}"
+                raise StateError(
+                    f"the state holds weights {got}, expected {self._sane.dtype} of shape {tuple(self._sane.shape)}; "
+                    "load it into a forecaster for the same task and options"
+                )
+        if not (isinstance(scale, float) and 0 < scale < math.inf and isinstance(counts, dict)):
+            raise StateError("the forecaster's state lacks its scale or counts; the state was not written by natsr")
+        # Everything is tried before anything is changed: whatever does not fit leaves the forecaster as it was.
+        numbers = [_whole(counts, name) for name in _COUNTS]
+        slots = {name: self._loaded(name, state[name]) for name in _SLOTS}
+        _seed(self.generator, generator)
+        for name, slot in slots.items():
+            setattr(self, name, slot)
+        assert isinstance(weights, Tensor) and isinstance(sane, Tensor)
         self.net.weights.copy_(weights)
         self._sane.copy_(sane)
-        self.generator.set_state(generator)
-        self.steps, self.refused, self.refreshes, self.restored = (_whole(counts, name) for name in _COUNTS)
+        self.steps, self.refused, self.refreshes, self.restored = numbers
         self._take(self.natural, None, scale, math.nan)
+
+    def _loaded(self, name: str, saved: object) -> object:
+        """A slot as it was saved, where the weights are; the slot itself stays as it is."""
+        slot = copy.copy(getattr(self, name))
+        if (slot is None) != (saved is None) or not isinstance(saved, dict | None):
+            raise StateError(f"the state's {name} does not fit this method; load it into the method that wrote it")
+        if slot is not None and saved is not None:
+            slot.load_state_dict(on_device(saved, self.net.weights.device))
+        return slot
+
+
+def _seed(generator: torch.Generator, state: object) -> None:
+    try:
+        if isinstance(state, Tensor):
+            generator.set_state(state)
+            return
+    except (RuntimeError, TypeError):
+        pass
+    raise StateError("the state's random generator is not one of this machine's; the state was not written by natsr")
 
 
 def _whole(counts: State, name: str) -> int:
