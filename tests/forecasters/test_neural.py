@@ -180,6 +180,17 @@ def test_a_network_gone_astray_goes_back_to_sane_weights() -> None:
     assert ogd.restored == 1 and not torch.equal(ogd.net.weights, sane)
 
 
+def test_derpp_does_not_remember_what_a_network_gone_astray_put_out() -> None:
+    derpp = network("derpp", memory=5)
+    derpp.learn(example(0))
+    derpp.net.weights.mul_(60.0)
+    derpp.learn(example(1))
+    assert derpp.restored == 1 and derpp.replay is not None
+    derpp.learn(example(2))
+    outputs = derpp.replay.draw(5)[2]
+    assert len(outputs) == 2 and outputs.abs().max() < 10
+
+
 def test_frozen_learns_nothing_online() -> None:
     frozen = network("frozen")
     before = frozen.net.weights.clone()

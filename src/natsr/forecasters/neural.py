@@ -275,7 +275,9 @@ class NeuralForecaster(Forecaster, Generic[T]):
             return
         done = example.fresh[:, -1] if example.fresh is not None else torch.ones(len(window), dtype=torch.bool)
         target = self.frame.teach(example, window, whole=True)
-        done = done.to(window.device) & target.isfinite().any(1) & output.isfinite().all(1)
+        # What a network gone astray put out must not become what its outputs are pulled to.
+        sound = output.abs() < self.frame.farthest if self.learning.distil else output.isfinite()
+        done = done.to(window.device) & target.isfinite().any(1) & sound.all(1)
         if bool(done.any()):
             extra = (output[done],) if self.learning.distil else ()
             self.replay.add(window[done], target[done], *extra)
