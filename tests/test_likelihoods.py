@@ -151,6 +151,7 @@ def test_variance_follows_the_errors_and_keeps_to_its_floor() -> None:
     assert start.adapted(errors, 0.1, 1e-4).variance == pytest.approx(expected, rel=1e-6)
     assert start.adapted(torch.zeros(4), 0.1, 0.95).variance == 0.95
     assert start.adapted(torch.zeros(0), 0.1, 1e-4).variance == 1.0
+    assert start.adapted(torch.tensor([1.0, math.nan]), 0.1, 1e-4).variance == 1.0
     assert start.variance == 1.0
     moving = start
     generator = torch.Generator().manual_seed(0)

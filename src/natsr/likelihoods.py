@@ -157,9 +157,9 @@ class StudentT:
 
 
 def _moved(variance: float, scores: Tensor, rate: float, floor: float) -> float:
-    if not scores.numel():
-        return variance
-    return max(floor, variance + rate * float(scores.mean()))
+    mean = float(scores.mean()) if scores.numel() else math.nan
+    # An error that is no number says nothing; `max` would take it for the floor.
+    return variance if math.isnan(mean) else max(floor, variance + rate * mean)
 
 
 #: The damping `τ(v)` that opens the bound when the scale grows.
