@@ -68,6 +68,13 @@ def test_the_mean_of_the_window_stands_in_before_the_first_label() -> None:
     assert mean.forecast(window).mean[0, 0].tolist() == [7.0, 20.0]
 
 
+def test_an_infinite_label_is_no_label() -> None:
+    mean = RunningMean(Task(window=1, horizon=1, channels=1))
+    for value in (1.0, math.inf, 3.0, -math.inf):
+        mean.learn(Example(torch.zeros(1, 1, 1), torch.tensor([[[value]]])))
+    assert mean.forecast(torch.zeros(1, 1, 1)).mean.item() == 2.0
+
+
 def test_a_mean_goes_on_from_its_state() -> None:
     task = Task(window=2, horizon=2, channels=1)
     values = torch.randn(50, 1, generator=torch.Generator().manual_seed(1))

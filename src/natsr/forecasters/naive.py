@@ -94,7 +94,7 @@ class RunningMean(Forecaster):
         # The row that has just become known is step 1 of one example, step 2 of the next older, and so on.
         rows = example.target[:, -1] if example.fresh is None else example.target[example.fresh[:, 0], 0]
         values = rows.to(self._mean)
-        known = ~values.isnan()
+        known = values.isfinite()
         self._count += known.sum(0)
         self._mean += torch.where(known, values - self._mean, 0.0).sum(0) / self._count.clamp(min=1)
 
