@@ -51,7 +51,8 @@ def test_numbers_of_every_kind() -> None:
     kinds: list[Any] = [2, 2.0, True + 1, np.int8(2), np.float16(2), Decimal(2), torch.tensor(2.0), np.array(2)]
     assert [number(value, "x") for value in kinds] == [2.0] * len(kinds)
     assert math.isnan(number(None, "x"))
-    for wrong in ("2", b"2", [2], {}, 2j, -math.inf, 10**400, torch.ones(2), object()):
+    text, imaginary = np.array(["2"])[0], np.complex128(2j)
+    for wrong in ("2", b"2", text, [2], {}, 2j, imaginary, -math.inf, 10**400, torch.ones(2), object()):
         with pytest.raises(DataError, match="x is "):
             number(wrong, "x")
 

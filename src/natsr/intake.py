@@ -116,7 +116,8 @@ def number(value: object, column: str) -> float:
     # pandas' NA and NaT are told by name: importing pandas for them would cost everyone a second.
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return math.nan
-    if not isinstance(value, SupportsFloat):
+    # numpy's text and complex numbers can be turned into floats too, one silently and one with half of it lost.
+    if not isinstance(value, SupportsFloat) or isinstance(value, np.character | np.complexfloating):
         raise DataError(f"{column} is {value!r}, expected a number, or None or NaN for missing; convert text first")
     try:
         found = float(value)
