@@ -138,6 +138,7 @@ def test_seasons_are_natural_periods() -> None:
 
 def test_select_and_first_keep_the_rest() -> None:
     series = replace(noisy(), events=(3, 300))
+    assert series.select("c2").columns == ("c2",)
     part = series.select(["c2", "c0"]).first(10)
     assert part.columns == ("c2", "c0") and len(part) == 10 and part.events == (3,)
     np.testing.assert_array_equal(part.values, series.values[:10][:, [2, 0]])

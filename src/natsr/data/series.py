@@ -71,6 +71,7 @@ class Series:
 
     def select(self, columns: Sequence[str]) -> Series:
         """The same rows with these columns only, in this order."""
+        columns = [columns] if isinstance(columns, str) else columns
         if not columns:
             raise OptionError(f"no column was asked for, expected at least one of {', '.join(self.columns)}")
         for column in columns:
