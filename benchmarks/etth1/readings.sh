@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What each reading of the paper does to ETTh1 at H = 24 (first 5,000 steps, one seed); docs/decisions/0003-readings.md.
+# What each reading of the paper does to ETTh1 at H = 24 (first 2,500 steps, one seed); docs/decisions/0003-readings.md.
 # The first part under the published protocol, where the paper's numbers are; the second under the honest one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -10,35 +10,32 @@ try() { # PROTOCOL KEY=VALUE…
   [[ $protocol == paper ]] || file=honest
   shift
   for setting in "$@"; do settings+=(--set "$setting"); done
-  $NATSR bench --methods natsr --datasets ETTh1 --horizons 24 --seeds 0 --max-steps 5000 --protocol "$protocol" \
+  $NATSR bench --methods natsr --datasets ETTh1 --horizons 24 --seeds 0 --max-steps 2500 --protocol "$protocol" \
     --tuned-on test "${settings[@]}" --out "$OUT/etth1-readings-$file.jsonl"
 }
 published() {
-  local rate=rate=0.08
-  try paper $rate
-  try paper $rate scale_reading=precursor
-  try paper $rate scale_rate=0
-  try paper $rate memory=0
-  try paper $rate law=box beta=1
-  try paper $rate law=fixed
-  try paper $rate rule=exact
-  try paper $rate damped=refresh
-  try paper $rate information=stored
-  try paper $rate order=before
-  try paper $rate average=1
-  try paper $rate probes=4
-  try paper $rate probes=100 probe=sampled
-  try paper $rate dropout=0.1
+  local base="rate=0.05 average=1"
+  try paper $base
+  try paper $base scale_reading=precursor
+  try paper $base scale_rate=0
+  try paper $base memory=0
+  try paper $base law=box beta=1
+  try paper $base rule=exact
+  try paper $base damped=refresh
+  try paper $base information=stored
+  try paper $base order=before
+  try paper rate=0.05 average=0.555
+  try paper $base probes=100 probe=sampled
+  try paper $base dropout=0.1
   try paper rate=0.01 clip=0
-  try paper rate=0.093 clip=0 reduction=mean
 }
 honest() {
-  try honest rate=0.01
-  try honest rate=0.01 clip=0
-  try honest rate=0.01 calendar=bounded
-  try honest rate=0.01 calendar=none
-  try partial rate=0.01
-  try partial rate=0.01 labels=fresh
+  try honest
+  try honest clip=0
+  try honest calendar=bounded
+  try honest anchor=last
+  try partial
+  try partial labels=fresh
 }
 published &
 honest &

@@ -221,6 +221,7 @@ class NatsrOptions(PlainOptions):
     dof: float = 50.0
     beta: float = 0.14
     average: float = 0.555
+    curvature_average: float = 0.555
     law: Literal["paper", "box", "fixed"] = "paper"
     rule: DampingRule = "pi"
     reduction: Reduction = "root"
@@ -248,7 +249,7 @@ class NatsrOptions(PlainOptions):
             information=self.information,
             clip=self.clip,
         )
-        return Natural(options, Curvature(self.average, self.rule), WorstLosses(every=self.every))
+        return Natural(options, Curvature(self.curvature_average, self.rule), WorstLosses(every=self.every))
 
     def learning(self) -> Learning:
         """How a step is put together."""
