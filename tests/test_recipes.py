@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import math
+from dataclasses import fields
+
 import pytest
 import torch
 
 from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.likelihoods import Gaussian, StudentT
-from natsr.recipes import METHODS, RECIPES, make
+from natsr.precondition import WorstLosses
+from natsr.recipes import METHODS, RANGES, RECIPES, NatsrOptions, make
 from natsr.types import OptionError, Task
 
 TASK = Task(window=8, horizon=3, channels=2, features=1, season=4)
@@ -31,6 +35,37 @@ def test_an_unknown_method_names_the_nearest() -> None:
 def test_an_unknown_option_is_refused_by_every_method(method: str) -> None:
     with pytest.raises(OptionError, match="'speed' is not known"):
         make(method, TASK, options={"speed": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("rate", bad) for bad in (-1, math.nan)),
+        *((name, -1) for name in ("share", "draws", "epochs", "warm_rate", "probes", "clip", "scale_rate", "beta")),
+        *((name, 0) for name in ("limit", "average", "curvature_average", "recent", "every", "dof", "scale_floor")),
+        *((name, 1) for name in ("dropout", "scale_rate")),
+    ],
+)
+def test_a_senseless_option_is_refused_before_anything_is_made(name: str, value: float) -> None:
+    with pytest.raises(OptionError, match=f"option {name} is .*, expected a finite number"):
+        make("natsr", TASK, options=SMALL | {name: value})
+
+
+def test_every_option_that_is_a_number_has_a_range() -> None:
+    numbers = {field.name for field in fields(NatsrOptions) if type(field.default) in (int, float)}
+    assert numbers == set(RANGES)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:999", "mps"])
+def test_a_device_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(OptionError, match=f"device is '{device}'"):
+        make("ogd", TASK, options=SMALL, device=device)
+
+
+def test_the_refresh_rule_can_be_set() -> None:
+    natsr = make("natsr", TASK, options=SMALL | {"worst": 3.0, "recent": 0.05, "every": 7})
+    assert isinstance(natsr, NeuralForecaster) and natsr.natural is not None
+    assert natsr.natural.trigger == WorstLosses(3.0, 0.05, 7)
 
 
 def test_stable_and_fast_differ_as_the_paper_says() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from natsr.types import Option, OptionError
 
@@ -13,6 +14,36 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Chosen = TypeVar("Chosen", bound="DataclassInstance")
+
+
+class Range(NamedTuple):
+    """Which finite numbers make sense.
+
+    >>> print(Range(0, 1, without=(1,)), "·", Range(1))
+    at least 0 and below 1 · at least 1
+    """
+
+    low: float
+    high: float = math.inf
+    without: tuple[float, ...] = ()  # ends that are left out
+
+    def allows(self, value: float) -> bool:
+        """Whether the number is one of them."""
+        return math.isfinite(value) and self.low <= value <= self.high and value not in self.without
+
+    def __str__(self) -> str:
+        text = f"{'above' if self.low in self.without else 'at least'} {self.low:g}"
+        if self.high < math.inf:
+            text += f" and {'below' if self.high in self.without else 'at most'} {self.high:g}"
+        return text
+
+
+def check_ranges(options: DataclassInstance, ranges: Mapping[str, Range]) -> None:
+    """Refuse a number that makes no sense, before anything is made with it."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name in ranges and not ranges[field.name].allows(value):
+            raise OptionError(f"option {field.name} is {value}, expected a finite number {ranges[field.name]}")
 
 
 def nearest(name: str, names: list[str]) -> str:

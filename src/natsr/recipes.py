@@ -22,7 +22,7 @@ from natsr.forecasters.warm import WarmUp
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
 from natsr.nets.tcn import ConeTCN, ConeTrace
-from natsr.options import nearest, parsed
+from natsr.options import Range, check_ranges, nearest, parsed
 from natsr.precondition import Curvature, WorstLosses
 from natsr.replay import Reservoir
 from natsr.types import Option, OptionError, Task
@@ -128,6 +128,27 @@ def rls_mv(task: Task, setting: Setting, options: Options) -> Forecaster:
 # ---- networks ----------------------------------------------------------------------------------------------------
 
 
+RANGES: dict[str, Range] = {
+    **dict.fromkeys(("rate", "share", "draws", "memory", "depth", "epochs", "warm_rate"), Range(0)),
+    **dict.fromkeys(("width", "top", "every"), Range(1)),
+    **dict.fromkeys(("probes", "clip", "worst"), Range(0)),
+    **dict.fromkeys(("limit", "dof", "beta", "scale_floor"), Range(0, without=(0,))),
+    **dict.fromkeys(("average", "curvature_average", "recent"), Range(0, 1, without=(0,))),
+    **dict.fromkeys(("dropout", "scale_rate"), Range(0, 1, without=(1,))),
+}
+
+
+def checked_device(name: str) -> torch.device:
+    """The device, if there is one."""
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
+        raise OptionError(f"device is {name!r}, expected cpu, cuda, or one of several GPUs such as cuda:1")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if int(number or 0) >= count:
+        raise OptionError(f"device is {name!r}, but torch finds {count} GPUs here; use cpu, or a torch built for CUDA")
+    return torch.device(name)
+
+
 @dataclass(frozen=True)
 class PlainOptions:
     """The backbone, its warm-up, AdamW online, and replay where the method has it."""
@@ -147,11 +168,14 @@ class PlainOptions:
     warm_rate: float = 1e-3
     dtype: Literal["float32", "float64"] = "float32"
 
+    def __post_init__(self) -> None:
+        check_ranges(self, RANGES)
+
     def net(self, task: Task, generator: torch.Generator, device: str) -> ConeTCN:
         """The network, freshly drawn."""
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         net = ConeTCN(task, generator, width=self.width, depth=self.depth, top=self.top, dtype=dtype)
-        return net.to(torch.device(device))
+        return net.to(checked_device(device))
 
     def frame(self, task: Task) -> Frame:
         """What the network reads, is taught and means."""
@@ -232,6 +256,8 @@ class NatsrOptions(PlainOptions):
     probe: Literal["rademacher", "sampled"] = "rademacher"
     information: Literal["current", "stored"] = "current"
     clip: float = 1.0
+    worst: float = 2.326  # standard deviations above the mean of recent losses: the worst 1 % of a normal
+    recent: float = 0.01  # weight of a new loss in what is recent
     every: int = 100
     scale_rate: float = 0.1
     scale_floor: float = 1e-4
@@ -249,7 +275,9 @@ class NatsrOptions(PlainOptions):
             information=self.information,
             clip=self.clip,
         )
-        return Natural(options, Curvature(self.curvature_average, self.rule), WorstLosses(every=self.every))
+        return Natural(
+            options, Curvature(self.curvature_average, self.rule), WorstLosses(self.worst, self.recent, self.every)
+        )
 
     def learning(self) -> Learning:
         """How a step is put together."""
