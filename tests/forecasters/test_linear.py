@@ -261,6 +261,21 @@ def test_a_state_that_does_not_fit_leaves_everything_as_it_was(name: str) -> Non
     assert same(before, forecaster.state_dict())
 
 
+@both
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_window_that_is_no_number_teaches_nothing(name: str, wrong: float) -> None:
+    task = Task(window=4, horizon=2, channels=2)
+    examples = Windows(Rows(stream(60), stream(60)), task, 0, 60)
+    forecaster = METHODS[name](task)
+    for index in range(30):
+        forecaster.learn(examples[index])
+    before = forecaster.state_dict()
+    window, target, _ = examples[30]
+    window[0, 1, 0] = wrong
+    forecaster.learn(Example(window, target))
+    assert same(before, forecaster.state_dict())
+
+
 def test_a_spoilt_covariance_starts_again() -> None:
     task = Task(window=3, horizon=1, channels=1)
     values = stream(100, channels=1)

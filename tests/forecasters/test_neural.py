@@ -180,6 +180,20 @@ def test_a_network_gone_astray_goes_back_to_sane_weights() -> None:
     assert ogd.restored == 1 and not torch.equal(ogd.net.weights, sane)
 
 
+@pytest.mark.parametrize("method", ["ogd", "natsr"])
+def test_a_window_that_is_no_number_is_refused_and_takes_nothing_back(method: str) -> None:
+    ours = network(method)
+    for seed in range(5):
+        ours.learn(example(seed))
+    weights = ours.net.weights.clone()
+    spoilt = example(6)
+    spoilt.window[0, 2, 0] = math.nan
+    ours.learn(spoilt)
+    assert (ours.refused, ours.restored) == (1, 0) and torch.equal(ours.net.weights, weights)
+    ours.learn(example(7))
+    assert ours.refused == 1 and not torch.equal(ours.net.weights, weights)
+
+
 def test_derpp_does_not_remember_what_a_network_gone_astray_put_out() -> None:
     derpp = network("derpp", memory=5)
     derpp.learn(example(0))

@@ -89,7 +89,8 @@ class _LeastSquares(Forecaster):
         target = example.target.to("cpu", torch.float64)
         known = target.isfinite()
         new = known if example.fresh is None else known & example.fresh.cpu()[:, :, None]
-        if not new.any():
+        # A window is to hold no NaN; one that does must not get into weights that would then never be numbers again.
+        if not new.any() or not bool(values.isfinite().all()):
             return
         self._measure(values)
         x = self._regressor(values)  # (G, B, n)

@@ -157,9 +157,10 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.steps += 1
         keep = dropout_mask((len(batch.window), self.net.hidden), self.learning.dropout, self.generator)
         trace = self.net.trace(batch.window, None if keep is None else keep.to(batch.window))
-        if not self._is_sane(trace.output):
+        sane = self._is_sane(trace.output)
+        if not sane and bool(batch.window.isfinite().all()):
             self._restore()
-        elif not self._step(batch, trace):
+        elif not sane or not self._step(batch, trace):  # NaN in a window is not the network's fault
             self.refused += 1
         self._remember(example, window, trace.output[: batch.new])
 
