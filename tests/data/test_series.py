@@ -48,6 +48,11 @@ def test_scaling_of_huge_values_does_not_overflow() -> None:
     np.testing.assert_allclose([scaling.mean[0], scaling.std[0]], [2e300, 1e300])
 
 
+def test_scaling_of_tiny_values_does_not_vanish() -> None:
+    values = np.array([[1e-170], [2e-170], [3e-170]])
+    assert Scaling.fit(values).apply(values)[:, 0] == pytest.approx([-(1.5**0.5), 0.0, 1.5**0.5])
+
+
 def test_borders_are_a_fifth_the_rest_and_three_quarters() -> None:
     assert Borders.published(26304) == Borders(5260, 6576, 26304)
     assert Borders.published(17544) == Borders(3508, 4386, 17544)
