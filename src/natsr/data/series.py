@@ -137,7 +137,7 @@ class Scaling:
         count = np.maximum(known.sum(axis=0), 1)
         # Scaled by the largest value first, so that the squares of huge ones do not overflow, nor those of tiny vanish.
         largest = np.max(np.where(known, np.abs(values), 0.0), axis=0, initial=0.0)
-        unit = np.where((largest > 1e100) | ((0 < largest) & (largest < 1e-100)), largest, 1.0)
+        unit = np.where((largest > 1e100) | ((largest > 0) & (largest < 1e-100)), largest, 1.0)
         filled = np.where(known, values / unit, 0.0)
         mean = filled.sum(axis=0) / count
         std = np.sqrt(np.where(known, (filled - mean) ** 2, 0.0).sum(axis=0) / count)
