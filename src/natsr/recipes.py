@@ -321,6 +321,8 @@ def natsr_fast(task: Task, setting: Setting, options: Options) -> Forecaster:
 METHODS = tuple(RECIPES)
 #: Methods that train a network.
 NETWORKS = ("frozen", "ogd", "er", "derpp", "natsr", "natsr_fast")
+#: Methods that learn nothing online, and so have the same forecasts under every protocol.
+UNTAUGHT = ("last_value", "seasonal", "frozen")
 
 
 def suggested(name: str) -> dict[str, Option]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from natsr.bench.cells import NUMBERS, Cell, Result
-from natsr.bench.results import appending, from_line, missing, read, to_line
+from natsr.bench.results import appending, from_line, missing, read, shared, to_line
 from natsr.types import DataError
 
 #: The fields that scripts rely on.
@@ -156,3 +156,23 @@ def test_missing_skips_what_is_done_and_retries_failures_only_if_asked() -> None
     cells = [CELL, FAILED.cell, new, new]
     assert missing(cells, [DONE, FAILED]) == [new]
     assert missing(cells, [DONE, FAILED], retry_failed=True) == [FAILED.cell, new]
+
+
+def test_cells_that_no_protocol_changes_share_their_results() -> None:
+    measured = [
+        Result(Cell("er", "ETTh1", 1, 0, "paper", tuned_on="test"), {"mase": 0.9}),
+        Result(Cell("er", "ETTh1", 24, 0, "paper", tuned_on="test"), {"mase": 1.5}),
+        Result(Cell("frozen", "ETTh1", 24, 0, "paper"), {"mase": 2.9}),
+        Result(Cell("ogd", "ETTh1", 1, 0, "paper", options=(("rate", 1e-4),)), {"mase": 0.8}),
+        Result(Cell("natsr", "ETTh1", 1, 0, "paper"), error="died"),
+    ]
+    wanted = [
+        Cell("er", "ETTh1", 1, 0, "honest", tuned_on="validation"),
+        Cell("er", "ETTh1", 24, 0, "honest"),  # another protocol is another computation here
+        Cell("er", "ETTh1", 1, 1, "honest"),  # another seed
+        Cell("frozen", "ETTh1", 24, 0, "honest"),
+        Cell("ogd", "ETTh1", 1, 0, "honest"),  # other options
+        Cell("natsr", "ETTh1", 1, 0, "honest"),  # nothing was measured
+    ]
+    found = shared(wanted, measured)
+    assert [(result.cell, result.numbers["mase"]) for result in found] == [(wanted[0], 0.9), (wanted[3], 2.9)]

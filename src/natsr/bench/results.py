@@ -12,10 +12,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from natsr.bench.cells import NUMBERS, Cell, Result
+from natsr.recipes import UNTAUGHT
 from natsr.types import DataError, NatsrError
 
 _CELL = ("method", "dataset", "horizon", "seed", "protocol", "part", "window", "max_steps", "tuned_on")
@@ -90,6 +92,21 @@ def missing(cells: Iterable[Cell], results: Iterable[Result], *, retry_failed: b
     done = {result.cell.key for result in results if result.error is None or not retry_failed}
     waiting = {cell.key: cell for cell in cells}
     return [cell for key, cell in waiting.items() if key not in done]
+
+
+def shared(cells: Iterable[Cell], results: Iterable[Result]) -> list[Result]:
+    """Results that were measured under another protocol, for cells that it makes no difference to.
+
+    At a horizon of 1 the protocols hand over the same examples, and a method that learns nothing online does not look
+    at them: such a cell is the same computation, number for number (times aside).
+    """
+    known = {_whatever_protocol(result.cell): result for result in results if result.error is None}
+    same = [cell for cell in cells if cell.horizon == 1 or cell.method in UNTAUGHT]
+    return [replace(known[key], cell=cell) for cell in same if (key := _whatever_protocol(cell)) in known]
+
+
+def _whatever_protocol(cell: Cell) -> str:
+    return replace(cell, protocol="honest", tuned_on="nothing").key
 
 
 @contextmanager

@@ -57,6 +57,15 @@ class Bench:
     ] = "nothing"
     on: Annotated[str, typer.Option(metavar="serial|processes|ray", help="Where cells run.")] = "serial"
     workers: Annotated[int | None, typer.Option(help="Processes, with --on processes.", show_default="cores")] = None
+    same_as: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take from these results, of another protocol, the cells that are the same under both: those with a "
+            "horizon of 1, and of methods that learn nothing online.",
+            show_default=False,
+        ),
+    ] = None
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False
 
 
@@ -65,7 +74,7 @@ def bench(settings: Bench) -> None:
     import torch
 
     from natsr.bench.fanout import mapper
-    from natsr.bench.results import appending, missing, read
+    from natsr.bench.results import appending, missing, read, shared
     from natsr.cli.show import note
 
     torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
@@ -74,6 +83,10 @@ def bench(settings: Bench) -> None:
     with appending(settings.out) as append:
         known = read(settings.out)
         waiting = missing(cells, known, retry_failed=settings.retry_failed)
+        if settings.same_as is not None:
+            for result in shared(waiting, read(settings.same_as)):
+                append(result)
+            waiting = missing(waiting, read(settings.out))
         if len(waiting) < len(cells):
             note(f"{len(cells) - len(waiting)} of {len(cells)} cells have a result in {settings.out}")
         check(waiting)
