@@ -23,7 +23,7 @@ from natsr.data.series import Scaling, filled_from_past, season_of, unknown
 from natsr.forecasters.base import Progress, silent
 from natsr.intake import Seconds, regular, row_values, shown, stamp, step_seconds, steps_after, times_of
 from natsr.phases import Cold, Interval, Warm, described
-from natsr.recipes import make, suggested
+from natsr.recipes import make
 from natsr.streams import Feed, Rows, check_protocol
 from natsr.types import DataError, Option, OptionError, State, StateError, Task
 
@@ -80,7 +80,7 @@ class Live:
         window: Rows that a network sees.
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.
         seed: Of everything random.
-        options: Settings of the method that differ from those that `natsr.recipes.suggested` gives it.
+        options: Settings of the method that differ from its defaults.
 
     Example:
         >>> live = Live(columns=["load"], horizon=2, freq="h", method="last_value", window=3)
@@ -113,7 +113,6 @@ class Live:
         self._step = step_seconds(self.freq)
         task = self._task(features=0)
         Feed(task, check_protocol(self.protocol))  # refuses a protocol that needs the future
-        self.options = suggested(self.method) | dict(self.options or {})
         make(self.method, task, seed=self.seed, options=self.options)  # an unknown name is told now, not after a day
         self._longest_gap = task.reach + task.horizon
         self._cold = Cold(len(self.columns), self.horizon, self.window + self.horizon, self._longest_gap)

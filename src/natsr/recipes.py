@@ -323,12 +323,3 @@ METHODS = tuple(RECIPES)
 NETWORKS = ("frozen", "ogd", "er", "derpp", "natsr", "natsr_fast")
 #: Methods that learn nothing online, and so have the same forecasts under every protocol.
 UNTAUGHT = ("last_value", "seasonal", "frozen")
-
-
-def suggested(name: str) -> dict[str, Option]:
-    """Options for a stream of one's own. A recipe's defaults are the paper's backbone, so that its tables can be had.
-
-    Networks then read a window as differences from its last value, and forecast the change from it: 3 to 7 % less error
-    on the validation part of ETTh1 (docs/decisions/0009-anchor.md).
-    """
-    return {"anchor": "last"} if name in NETWORKS else {}

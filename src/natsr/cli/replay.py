@@ -27,7 +27,6 @@ from natsr.data.series import Borders, Prepared, Series, check_length, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster
 from natsr.metrics import Scores
-from natsr.recipes import suggested
 from natsr.report.page import write
 from natsr.report.record import Recorder
 from natsr.streams import check_protocol
@@ -117,7 +116,7 @@ def planned(settings: Run) -> Plan:
         raise OptionError(f"--freq is {settings.freq!r}, but a file's times tell it; it goes with - only")
     protocol, task = check_protocol(settings.protocol), Task(settings.window, settings.horizon, channels=1)
     methods = settings.chosen()
-    options = {method: suggested(method) | given.settings(settings.set, method, methods) for method in methods}
+    options = {method: given.settings(settings.set, method, methods) for method in methods}
     calendars = {calendar_of(options[method]) for method in methods}
     if len(calendars) > 1:
         raise OptionError("--set calendar differs between methods, expected the same for all of one run")
