@@ -24,7 +24,7 @@ from natsr.data.series import Scaling, filled_from_past
 from natsr.forecasters.base import Forecast
 from natsr.forecasters.naive import LastValue
 from natsr.live import Live, LiveForecast
-from natsr.recipes import make, suggested
+from natsr.recipes import make
 from natsr.streams import Rows, Windows, masked, matured
 from natsr.types import DataError, Example, Option, OptionError, ProtocolName, State, StateError, Task
 
@@ -112,7 +112,7 @@ def test_forecasts_are_those_of_the_loop_over_the_whole_stream(method: str, prot
     features = torch.from_numpy(calendar.apply(times(200).astype("datetime64[s]"))).float()
     rows = Rows(torch.cat([filled_from_past(truth), features], 1), truth)
     task = Task(W, H, 2, len(calendar.names), season=24)
-    forecaster = make(method, task, options=suggested(method) | METHODS[method])
+    forecaster = make(method, task, options=METHODS[method])
     cut = int(0.8 * known)
     past = Rows(rows.inputs[:known], rows.truth[:known])
     forecaster.warm_up(Windows(past, task, 0, cut), Windows(past, task, cut, known))
