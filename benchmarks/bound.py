@@ -48,7 +48,7 @@ def ratios(horizon: int, steps: int) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/bound.json"))
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -146,7 +146,7 @@ def machine() -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--horizons", default="1,24,48")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/speed-step.json"))
     given = parser.parse_args()
