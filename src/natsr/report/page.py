@@ -1,8 +1,8 @@
 """A report as one HTML file: no network, no dependency, light and dark, tables for whoever cannot see the charts.
 
-The look is in `page.css`, the drawing in `page.js`, the frame in `page.html`; this module fills them in. Text from
-outside (column names, notes) is escaped here and set as text there, and the page's content policy runs no script but
-its own.
+The look is in `page.css`, the drawing in `chart.js` and `page.js`, the frame in `page.html`; this module fills them
+in. Text from outside (column names, notes) is escaped here and set as text there, and the page's content policy runs no
+script but its own.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def render(report: Report) -> str:
     # Colours go by the order given, so that a method keeps its own whatever its rank.
     tints = {score.method: place % TINTS for place, score in enumerate(report.scores)}
     data = embedded(payload(report, list(tints)))  # first, since it refuses what does not fit
-    script = _asset("page.js")
+    script = _asset("chart.js") + _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template(_asset("page.html")).substitute(
         title=html.escape(report.title),
