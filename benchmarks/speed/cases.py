@@ -1,0 +1,131 @@
+"""What is timed: a step of each method, as the recipe takes it, as the textbook does, and its floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import NamedTuple
+
+import torch
+from benchmarks.speed.floor import Product, flops, mebibytes, products, runner
+from benchmarks.speed.store import Row
+from benchmarks.speed.textbook import Draws, Method, Textbook
+
+from natsr.forecasters.neural import NeuralForecaster
+from natsr.nets.tcn import ConeTCN, ConeTrace
+from natsr.recipes import NatsrOptions, make
+from natsr.replay import Reservoir
+from natsr.types import Example, Option, Task
+
+Step = Callable[[], object]
+NEVER, ALWAYS, UNREACHABLE = 10**9, 1, 1e9
+WINDOW, FEATURES = 60, 7
+#: Examples that the timed steps take turns at, and examples that a memory is filled with.
+STREAM, MEMORY = 64, 500
+SETTLED = 12  # steps before the first that counts
+
+
+class Case(NamedTuple):
+    """One kind of step."""
+
+    name: str
+    method: Method
+    kind: str  # of the floor's products
+    options: dict[str, Option]
+
+
+CASES = (
+    Case("ogd", "ogd", "ogd", {}),
+    Case("er", "er", "er", {}),
+    Case("natsr plain", "natsr", "plain", {"every": NEVER, "worst": UNREACHABLE}),
+    Case("natsr refresh", "natsr", "refresh", {"every": ALWAYS}),
+)
+
+
+def shaped(horizon: int, channels: int, window: int = WINDOW) -> Task:
+    """ETTh1's shape, with another horizon, number of columns or window."""
+    return Task(window=window, horizon=horizon, channels=channels, features=FEATURES)
+
+
+def examples(task: Task, count: int, seed: int = 0) -> Example:
+    """Noise, as one batch."""
+    generator = torch.Generator().manual_seed(seed)
+    return Example(
+        torch.randn(count, task.window, task.inputs, generator=generator),
+        torch.randn(count, task.horizon, task.channels, generator=generator),
+    )
+
+
+def one_by_one(batch: Example) -> Iterator[Example]:
+    """Its examples, over and over."""
+    return cycle([Example(batch.window[i : i + 1], batch.target[i : i + 1]) for i in range(len(batch.window))])
+
+
+def fast(method: str, task: Task, options: dict[str, Option] | None = None) -> NeuralForecaster[ConeTrace]:
+    """A recipe, its memory full."""
+    forecaster = make(method, task, options=options)
+    assert isinstance(forecaster, NeuralForecaster)
+    if isinstance(forecaster.replay, Reservoir):
+        filling = examples(task, int((options or {}).get("memory", MEMORY)), seed=1)
+        forecaster.replay.add(filling.window, filling.target.flatten(1))
+    return forecaster
+
+
+def network(forecaster: NeuralForecaster[ConeTrace]) -> ConeTCN:
+    """Its cone."""
+    assert isinstance(forecaster.net, ConeTCN)
+    return forecaster.net
+
+
+def textbook(case: Case, task: Task, *, keep_inverses: bool = False) -> Textbook:
+    """The same method on the dense network, its memory full."""
+    chosen = NatsrOptions(
+        every=int(case.options.get("every", NatsrOptions().every)),
+        worst=float(case.options.get("worst", NatsrOptions().worst)),
+    )
+    book = Textbook(
+        network(fast("ogd", task)),
+        case.method,
+        Draws(torch.Generator().manual_seed(0)),
+        chosen,
+        invert="refresh" if keep_inverses else "step",
+    )
+    if case.method != "ogd":
+        filling = examples(task, MEMORY, seed=1)
+        book.memory = list(zip(filling.window[:, None], filling.target.flatten(1)[:, None], strict=True))
+        book.seen = MEMORY
+    return book
+
+
+def stepper(learner: NeuralForecaster[ConeTrace] | Textbook, task: Task, settle: int) -> Step:
+    """A step of it, after some that do not count."""
+    stream = one_by_one(examples(task, STREAM))
+    for _ in range(settle):
+        learner.learn(next(stream))
+    return lambda: learner.learn(next(stream))
+
+
+def multiplications(case: Case, task: Task) -> list[Product]:
+    """Of one step."""
+    chosen = NatsrOptions()
+    batch = 1 if case.method == "ogd" else 1 + chosen.draws
+    return products(network(fast("ogd", task)), case.kind, chosen.probes or task.outputs, batch)
+
+
+def contestants(task: Task, cases: tuple[Case, ...] = CASES) -> dict[str, Step]:
+    """Every case's step in up to four forms, by `case/form`."""
+    found: dict[str, Step] = {}
+    for case in cases:
+        found[f"{case.name}/fast"] = stepper(fast(case.method, task, case.options), task, SETTLED)
+        # A refresh of the textbook takes seconds; its first step is one.
+        found[f"{case.name}/textbook"] = stepper(textbook(case, task), task, 1)
+        if case.kind == "plain":
+            found[f"{case.name}/kept"] = stepper(textbook(case, task, keep_inverses=True), task, 1)
+        found[f"{case.name}/floor"] = runner(multiplications(case, task))
+    return found
+
+
+def counted(case: Case, task: Task) -> Row:
+    """Operations and bytes of one step's products."""
+    needed = multiplications(case, task)
+    return {"mflop": round(flops(needed) / 1e6, 2), "mib": round(mebibytes(needed), 2)}
