@@ -6,7 +6,10 @@ const natsr = (() => {
   // ---- elements; text is always set as text, never parsed as markup
   function make(space, tag, attributes, children) {
     const element = space ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) if (value !== null && value !== undefined) element.setAttribute(name, value);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (name === "style") element.style.cssText = value; // a content policy may forbid the attribute, never this
+      else if (value !== null && value !== undefined) element.setAttribute(name, value);
+    }
     element.append(...(children || []));
     return element;
   }
