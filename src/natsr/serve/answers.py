@@ -1,0 +1,93 @@
+"""Forecasts and rows as JSON: times as ISO 8601, numbers by column, `null` where there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from natsr.data.calendar import Floats
+from natsr.intake import shown
+from natsr.live import LiveForecast
+from natsr.serve.store import ForecastRow
+
+#: The level of the intervals that are kept to be compared with what came.
+KEPT_LEVEL = 0.9
+
+
+def numbers(values: npt.NDArray[Any]) -> list[float | None]:
+    """As JSON has them.
+
+    >>> numbers(np.array([1.5, np.nan]))
+    [1.5, None]
+    """
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def pairs(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> list[list[float | None]]:
+    """Both ends of each interval."""
+    return [list(ends) for ends in zip(numbers(low), numbers(high), strict=True)]
+
+
+def forecast_answer(forecast: LiveForecast) -> dict[str, Any]:
+    """The forecast in the form in which it is sent."""
+    return {
+        "origin": str(forecast.origin),
+        "times": [str(time) for time in forecast.times],
+        "mean": {name: numbers(forecast.mean[:, place]) for place, name in enumerate(forecast.columns)},
+        "intervals": {
+            f"{level:g}": {name: pairs(low[:, place], high[:, place]) for place, name in enumerate(forecast.columns)}
+            for level, (low, high) in forecast.intervals.items()
+        },
+    }
+
+
+def kept(forecast: LiveForecast, health: dict[str, Any]) -> ForecastRow:
+    """The forecast as it is kept."""
+    low, high = forecast.intervals[KEPT_LEVEL]
+    with np.errstate(over="ignore"):
+        stacked = np.stack([forecast.mean, low, high]).astype("<f4")
+    origin = int(forecast.origin.astype("datetime64[s]").astype(np.int64))
+    return ForecastRow(origin, stacked.tobytes(), json.dumps(health))
+
+
+def kept_numbers(row: ForecastRow, channels: int) -> npt.NDArray[np.float32]:
+    """What `kept` kept: `(3, H, C)`, mean, low and high."""
+    return np.frombuffer(row.numbers, dtype="<f4").reshape(3, -1, channels)
+
+
+def past_answer(row: ForecastRow, columns: Sequence[str], step: int) -> dict[str, Any]:
+    """A kept forecast in the form in which a new one is sent."""
+    mean, low, high = kept_numbers(row, len(columns))
+    return {
+        "origin": shown(row.origin),
+        "times": [shown(row.origin + step * ahead) for ahead in range(1, len(mean) + 1)],
+        "mean": {name: numbers(mean[:, place]) for place, name in enumerate(columns)},
+        "intervals": {
+            f"{KEPT_LEVEL:g}": {name: pairs(low[:, place], high[:, place]) for place, name in enumerate(columns)}
+        },
+    }
+
+
+def by_column(values: Floats, columns: Sequence[str]) -> dict[str, float | None]:
+    """A row by name."""
+    return dict(zip(columns, numbers(values), strict=True))
+
+
+def plain(health: Mapping[str, object]) -> dict[str, Any]:
+    """A health reading as JSON has it."""
+    return {name: _plain(value) for name, value in health.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Mapping):
+        return plain(value)
+    return str(value)

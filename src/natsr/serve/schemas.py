@@ -1,0 +1,177 @@
+"""What goes in and out over HTTP, with examples; FastAPI makes the OpenAPI document of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from natsr.live import Live
+
+#: Letters, digits and a few marks, so that a key fits a path, a file name and a log as it is.
+KEY = r"^[A-Za-z0-9][A-Za-z0-9._~:@-]{0,127}$"
+TIME = "2026-01-01T00:00:00"
+
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Numbers = dict[str, float | None]
+Columns = dict[str, list[float | None]]
+Intervals = dict[str, dict[str, list[list[float | None]]]]
+# Checked row by row, so that one bad row is refused with its reason and the others are taken.
+Time = Annotated[Any, WithJsonSchema({"type": "string", "description": "ISO 8601, to the second", "examples": [TIME]})]
+Values = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+            "description": "Numbers by column; null, or a column left out, is missing",
+            "examples": [{"load": 1.5}],
+        }
+    ),
+]
+
+
+class SeriesIn(BaseModel):
+    """A series to create."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"columns": ["load"], "horizon": 24, "freq": "h"}]}
+    )
+
+    columns: list[Name] = Field(min_length=1, max_length=1000, description="Names of the values in a row")
+    horizon: int = Field(Live.horizon, ge=1, le=100_000, description="Rows ahead")
+    window: int = Field(Live.window, ge=1, le=100_000, description="Rows that a network sees")
+    freq: str = Field("h", max_length=20, description="Time between rows: s, 15min, h, D, W")
+    method: str = Field(Live.method, max_length=50, description="A method's name")
+    protocol: Literal["honest", "partial"] = Field("honest", description="When labels are learned")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of everything random")
+    options: dict[str, float | int | bool | str] = Field(
+        default_factory=dict, max_length=50, description="Settings of the method that differ from its defaults"
+    )
+
+
+class RowIn(BaseModel):
+    """One row."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    time: Time
+    values: Values
+
+
+class RowsIn(BaseModel):
+    """Rows, taken in the order of their times."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"rows": [{"time": TIME, "values": {"load": 1.5}}]}]}
+    )
+
+    rows: list[RowIn]
+
+
+class RefusedOut(BaseModel):
+    """A row that was not taken."""
+
+    time: str | None = Field(description="As it came, if it was text")
+    reason: str
+
+
+class RowsOut(BaseModel):
+    """What became of the rows. Those accepted are on the disk."""
+
+    accepted: int
+    duplicates: int = Field(description="Kept already, with the same values")
+    refused: list[RefusedOut]
+    pending: int = Field(description="Rows of the series that are kept but not yet learned")
+
+
+class SeriesOut(BaseModel):
+    """A series and how it is doing."""
+
+    key: str
+    columns: list[str]
+    horizon: int
+    window: int
+    freq: str
+    method: str
+    protocol: str
+    seed: int
+    options: dict[str, Any]
+    created: str
+    observations: int = Field(description="Rows kept")
+    last_time: str | None
+    pending: int = Field(description="Rows kept but not yet learned")
+    resident: bool = Field(description="Whether its learner is in memory")
+    failure: str | None = Field(description="Why learning has stopped; it is tried again")
+    health: dict[str, Any] = Field(description="What natsr.Live.health says, after the last row learned")
+    recent: list[float | None] | None = Field(None, description="Last values of the first column, if asked for")
+
+
+class SeriesList(BaseModel):
+    """Series by key; `next` is where the next page begins."""
+
+    series: list[SeriesOut]
+    total: int
+    next: str | None
+
+
+class ForecastOut(BaseModel):
+    """What is expected of the next rows."""
+
+    origin: str = Field(description="Time of the last row learned")
+    times: list[str]
+    mean: Columns
+    intervals: Intervals = Field(description="By level and column, low and high of each row")
+    pending: int = Field(description="Rows kept that this forecast has not seen")
+
+
+class HistoryOut(BaseModel):
+    """What came, and what had been expected `step` rows before."""
+
+    times: list[str]
+    values: Columns
+    step: int
+    mean: Columns
+    intervals: Intervals
+
+
+class PastOut(BaseModel):
+    """A forecast that was made."""
+
+    origin: str
+    times: list[str]
+    mean: Columns
+    intervals: Intervals
+
+
+class PastList(BaseModel):
+    """Forecasts that were made, oldest first."""
+
+    forecasts: list[PastOut]
+
+
+class MetricsOut(BaseModel):
+    """Health after each of the last rows learned."""
+
+    times: list[str]
+    figures: dict[str, list[Any]]
+
+
+class ErrorOut(BaseModel):
+    """What went wrong: what was got, what was expected, what to do."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "error": "series 'lod' is not known",
+                    "expected": "a series that is there",
+                    "hint": "create it with PUT",
+                }
+            ]
+        }
+    )
+
+    error: str
+    expected: str
+    hint: str

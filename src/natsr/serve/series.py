@@ -1,0 +1,108 @@
+"""One series in memory: what is known of it whether or not its learner is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from natsr.intake import step_seconds
+from natsr.live import Live, LiveForecast
+from natsr.serve.admit import Tail
+from natsr.serve.store import ForecastRow, SeriesRow
+
+#: What `Live.health` says.
+Health = dict[str, Any]
+
+
+class Waiter(NamedTuple):
+    """Somebody who waits until so many rows are learned."""
+
+    seq: int
+    future: Future[None]
+
+
+class Task(NamedTuple):
+    """A question to the learner, and how to tell who asked that there is no answer."""
+
+    run: Callable[[Live], None]
+    fail: Callable[[Exception], None]
+
+
+@dataclass(eq=False)
+class Series:
+    """What is known of a series.
+
+    The learner in `live` belongs to the thread that has set `busy`, and to nobody else. Counters are replaced, never
+    changed, so that they can be read at any time.
+
+    Args:
+        row: As it is kept.
+        tail: How far the log has come, as far as it has been acknowledged.
+        draft: The same as the journal's thread knows it; `None` if it must look.
+        learned: How far learning has come.
+        snapshot: Rows that the newest snapshot has seen.
+        live: The learner, if it is in memory.
+        latest: The newest forecast, at the usual levels.
+        health: After the last row learned.
+        unsaved: Forecasts made that are not in the database yet.
+        tasks: Questions to the learner, answered between two rows.
+        waiters: Who waits for rows to be learned.
+        leaving: The journal is about to delete it; `deleted`: it has.
+        dirty_since: When the first row came that the newest snapshot has not seen; 0 if there is none.
+        retry_at: When to try again after a failure; 0 if there was none.
+        failure: What went wrong.
+    """
+
+    row: SeriesRow
+    tail: Tail
+    draft: Tail | None
+    learned: Tail
+    snapshot: int
+    health: Health
+    live: Live | None = None
+    latest: LiveForecast | None = None
+    unsaved: list[ForecastRow] = field(default_factory=list)
+    tasks: deque[Task] = field(default_factory=deque)
+    waiters: list[Waiter] = field(default_factory=list)
+    queued: bool = False
+    busy: bool = False
+    leaving: bool = False
+    deleted: bool = False
+    dirty_since: float = 0.0
+    retry_at: float = 0.0
+    failures: int = 0
+    failure: str | None = None
+    columns: tuple[str, ...] = field(init=False)
+    step: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.columns = tuple(self.row.settings["columns"])
+        self.step = step_seconds(self.row.settings["freq"])
+
+    @classmethod
+    def of(cls, row: SeriesRow) -> Series:
+        """As it comes from the database; the learner is not in memory."""
+        tail = Tail(row.seq, row.time)
+        return cls(row, tail, tail, Tail(row.snapshot_seq, None), row.snapshot_seq, row.health)
+
+    @property
+    def id(self) -> str:
+        """Never used again, unlike the key."""
+        return self.row.id
+
+    @property
+    def key(self) -> str:
+        """What people call it."""
+        return self.row.key
+
+    @property
+    def pending(self) -> int:
+        """Rows kept but not yet learned."""
+        return max(0, self.tail.seq - self.learned.seq)
+
+    def fresh(self) -> Live:
+        """A learner that has seen nothing."""
+        return Live(**self.row.settings)
