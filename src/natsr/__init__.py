@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from natsr.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from natsr.client import Client as Client
+    from natsr.client import ServiceError as ServiceError
     from natsr.forecasters.base import Forecast as Forecast
     from natsr.forecasters.base import Forecaster as Forecaster
     from natsr.likelihoods import Gaussian as Gaussian
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from natsr.types import Task as Task
 
 _HOMES = {
+    "Client": "client",
+    "ServiceError": "client",
     "Forecast": "forecasters.base",
     "Forecaster": "forecasters.base",
     "Gaussian": "likelihoods",

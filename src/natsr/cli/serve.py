@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from natsr.cli import given
 from natsr.cli.show import note
 from natsr.serve.settings import Limits
 
@@ -92,6 +91,7 @@ def serve(settings: Serve) -> None:
 
 def new_token(settings: NewToken) -> None:
     """Do what the settings say."""
+    from natsr.cli import given
     from natsr.serve.tokens import add
 
     scopes, series = given.names(settings.scopes, "scopes"), given.names(settings.series, "series")
