@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup run test lint format bench-speed bench-bound bench-page clean
+.PHONY: help setup run test lint format bench-speed bench-bound bench-wide bench-page figures clean
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([^:]+):.*## /  make \1\t/' | expand -t 18
@@ -49,8 +49,11 @@ bench-speed: $(STAMP) ## time one online step on the cone beside the dense netwo
 bench-bound: $(STAMP) ## measure NatSR's updates on ETTh1 against the theorem's bound; a few minutes
 	$(BIN)/python benchmarks/bound.py $(ARGS)
 
+bench-wide: $(STAMP) ## peak memory of every method at the full width of ECL and Traffic, on synthetic files; half an hour
+	$(BIN)/python -m benchmarks.wide $(ARGS)
+
 bench-page: $(STAMP) ## write docs/benchmarks.md and the README's table from benchmarks/results
-	$(BIN)/python benchmarks/page.py
+	$(BIN)/python -m benchmarks.page
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -6,16 +6,29 @@ fails when it is stale.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
-from natsr.bench.cells import Cell, Result
-from natsr.bench.results import read
-from natsr.bench.tables import FAILED, MISSING, Column, Entry, Row, Table, best, build, shown
+from benchmarks.markdown import (
+    Paths,
+    against_paper,
+    bounds,
+    choices,
+    head,
+    in_full,
+    of_grid,
+    results_in,
+    side_by_side,
+    speed,
+    variants,
+    wide,
+)
+
+from natsr.bench.grids import read_grid
+from natsr.bench.tables import FAILED, MISSING, Column, Entry, build
 from natsr.recipes import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,19 +38,6 @@ README = ROOT / "README.md"
 #: Between these stand the tables of the README.
 ANCHORED = ", anchor=last"
 MARKS = ("<!-- tables -->", "<!-- /tables -->")
-
-#: A figure of ours may be so much above the reported one and still count as reproduced.
-CLOSE = 0.05
-#: What is shown of an honest run besides its MASE, under which heading.
-FIGURES = {
-    "mase": "MASE",
-    "mae": "MAE",
-    "mse": "MSE",
-    "crps": "CRPS",
-    "coverage_90": "coverage of 90 %",
-    "worst_coverage_90": "worst coverage",
-    "ms_per_step": "ms per step",
-}
 
 HEAD = """# Benchmarks
 
@@ -53,188 +53,98 @@ tables). An entry is the mean ± the sample standard deviation over seeds; the l
 `failed` is an experiment without a number, `–` one that was not run.
 """
 
-Paths = Sequence[Path]
-
 
 class Section(NamedTuple):
     """Results on the page."""
 
     title: str
-    files: str  # a pattern
+    files: str  # patterns, with spaces between them
     command: str  # makes them
     text: str
     body: Callable[[Paths], list[str]]
 
     def found(self, folder: Path) -> list[Path]:
         """The files that are there."""
-        return sorted(folder.glob(self.files))
+        return sorted({path for pattern in self.files.split() for path in folder.glob(pattern)})
 
 
-def results_in(paths: Paths) -> list[Result]:
-    """All of them, in an order that does not depend on which worker was faster: networks first, then by options."""
-    place = {method: -index for index, method in enumerate(METHODS)}
-
-    def key(cell: Cell) -> tuple[object, ...]:
-        options = tuple((name, isinstance(value, str), value) for name, value in cell.options)
-        return place.get(cell.method, 1), cell.method, cell.tuned_on, options, cell.dataset, cell.horizon, cell.seed
-
-    return sorted((result for path in paths for result in read(path)), key=lambda result: key(result.cell))
+def grid_section(title: str, name: str, text: str) -> Section:
+    """The table of one grid."""
+    grid = read_grid(ROOT / "benchmarks" / name)
+    files = " ".join(path.name for path in (grid.out, *grid.also))
+    return Section(title, files, f"natsr bench benchmarks/{name}", text, partial(of_grid, grid))
 
 
-# ---- tables ------------------------------------------------------------------------------------------------------
-
-
-def by_method(table: Table, *, leaders: bool = True) -> list[str]:
-    """A table with a line for each method, and a column for each dataset and horizon.
-
-    Args:
-        table: Of one metric.
-        leaders: Whether the lowest of each column is marked.
-    """
-    names = {row: f"{row[0]}, H = {row[1]}" for row in table.rows}
-    marked = {row: best(table, row) if leaders else None for row in table.rows}
-    lines = [f"**{table.title}**", "", head("method", names.values())]
-    for column in table.columns:
-        cells = [cell(table.entries.get((row, column)), marked[row] == column) for row in table.rows]
-        lines.append(f"| {column.heading} | {' | '.join(cells)} |")
-    return [*lines, "", *(f"- {note}" for note in table.notes)]
-
-
-def by_figure(tables: Sequence[Table], row: Row) -> list[str]:
-    """A table for one dataset and horizon: a line for each method, a column for each metric."""
-    marked = [best(table, row) for table in tables]
-    lines = [f"**{row[0]}, H = {row[1]}**", "", head("method", [FIGURES[table.metric] for table in tables])]
-    for column in tables[0].columns:
-        if (row, column) not in tables[0].entries:
-            continue
-        found = [
-            cell(table.entries.get((row, column)), leader == column)
-            for table, leader in zip(tables, marked, strict=True)
-        ]
-        lines.append(f"| {column.heading} | {' | '.join(found)} |")
-    return lines
-
-
-def head(first: str, names: Iterable[str]) -> str:
-    """The first two lines of a Markdown table."""
-    columns = list(names)
-    return f"| {first} | {' | '.join(columns)} |\n|---|{'--:|' * len(columns)}"
-
-
-def cell(entry: Entry | None, leads: bool) -> str:
-    """One place of it."""
-    return f"**{shown(entry)}**" if leads else shown(entry)
-
-
-def verdict(tables: Iterable[Table]) -> str:
-    """How many of the reported figures we come near to, and which not."""
-    compared = {
-        f"{column.heading} at H = {row[1]}": entry
-        for table in tables
-        for (row, column), entry in table.entries.items()
-        if entry.reported is not None and entry.comparable
-    }
-    if not compared:
-        return "None of these figures can be compared with a reported one yet."
-    far = {
-        name: FAILED if entry.difference is None else f"{entry.difference:+.3f}"
-        for name, entry in compared.items()
-        if entry.difference is None or entry.difference > CLOSE
-    }
-    close = len(compared) - len(far)
-    text = f"{close} of {len(compared)} figures are below the reported one or at most {CLOSE} above it"
-    return f"{text}; not so: {', '.join(f'{name} ({by})' for name, by in far.items())}." if far else f"{text}."
-
-
-def made_with(results: Sequence[Result]) -> str:
-    """Software, device and threads, as the results say."""
-    versions = sorted({f"natsr {result.version}" for result in results})
-    torches = sorted({f"torch {result.torch}" for result in results})
-    devices = sorted({f"{result.cell.device} with {result.threads} thread(s)" for result in results})
-    return f"- made with {', '.join([*versions, *torches])}, on {', '.join(devices)}"
-
-
-# ---- sections ----------------------------------------------------------------------------------------------------
-
-
-def against_paper(paths: Paths) -> list[str]:
-    """MASE beside the reported one."""
-    results = results_in(paths)
-    tables = build(results, against_paper=True)
-    lines = [line for table in tables for line in [*by_method(table), ""]]
-    return [*lines[:-1], made_with(results), "", verdict(tables)]
-
-
-def in_full(paths: Paths) -> list[str]:
-    """MASE at all horizons, then every figure at each horizon."""
-    results = results_in(paths)
-    every = {metric: build(results, metric) for metric in FIGURES}
-    lines: list[str] = []
-    for place, table in enumerate(every["mase"]):
-        lines += [*by_method(table), made_with(results), ""]
-        for row in table.rows:
-            lines += [*by_figure([every[metric][place] for metric in FIGURES], row), ""]
-    return lines[:-1]
-
-
-def variants(paths: Paths) -> list[str]:
-    """MASE of each set of options."""
-    results = results_in(paths)
-    lines = [line for table in build(results) for line in [*by_method(table, leaders=False), ""]]
-    return [*lines[:-1], made_with(results)]
-
-
-def choices(paths: Paths) -> list[str]:
-    """MASE of each set of options, and which is best for each method and horizon."""
-    return [*variants(paths), "", *(line for table in build(results_in(paths)) for line in chosen(table))]
-
-
-def chosen(table: Table) -> list[str]:
-    """The best of each method at each horizon, and the one with the lowest mean over all of them."""
-    methods = dict.fromkeys(column.method for column in table.columns)
-    names = [*(f"{row[0]}, H = {row[1]}" for row in table.rows), "lowest mean over all"]
-    lines = [head("best of", names)]
-    for method in methods:
-        columns = [column for column in table.columns if column.method == method]
-        found = [_lowest(table, rows, columns) for rows in [*([row] for row in table.rows), table.rows]]
-        lines.append(f"| {method} | {' | '.join(found)} |")
-    return lines
-
-
-def _lowest(table: Table, rows: Sequence[Row], columns: Iterable[Column]) -> str:
-    """The options with the lowest mean over these rows, among those that have a figure in each of them."""
-    means: dict[str, float] = {}
-    for column in columns:
-        entries = [table.entries.get((row, column)) for row in rows]
-        figures = [entry.mean for entry in entries if entry is not None and entry.mean is not None]
-        if len(figures) == len(rows):
-            means[column.variant] = fmean(figures)
-    return min(means, key=lambda variant: means[variant]) or "as it is" if means else MISSING
-
-
-def speed(paths: Paths) -> list[str]:
-    """Milliseconds of a step, with the machine."""
-    found = json.loads(paths[0].read_text(encoding="utf-8"))
-    machine, rows = found["machine"], found["rows"]
-    lines = [head("step", ["H", "cone, ms", "dense with autograd, ms", "ratio"])]
-    for row in rows:
-        figures = [f"{row['horizon']}", f"{row['cone_ms']:.2f}", f"{row['dense_ms']:.2f}", f"{row['ratio']:.1f}"]
-        lines.append(f"| {row['step']} | {' | '.join(figures)} |")
-    repeats = sorted({row["repeats"] for row in rows})
-    counted = f"{repeats[0]} to {repeats[-1]}" if len(repeats) > 1 else f"{repeats[0]}"
-    made = f"- {machine['cpu']}, {machine['threads']} thread(s), torch {machine['torch']}, natsr {machine['natsr']}"
-    return [*lines, "", f"- medians of {counted} steps, the two sides taking turns", made]
-
-
-def bounds(paths: Paths) -> list[str]:
-    """Lengths of updates, in bounds."""
-    rows = json.loads(paths[0].read_text(encoding="utf-8"))["rows"]
-    names = [name for name in rows[0] if name != "horizon"]
-    lines = [head("H", names)]
-    return lines + [f"| {row['horizon']} | {' | '.join(f'{row[name]:g}' for name in names)} |" for row in rows]
-
+PUBLISHED, HONEST = (read_grid(ROOT / "benchmarks" / kind / "complete.toml") for kind in ("paper", "honest"))
 
 SECTIONS = (
+    grid_section(
+        "As published: every method on every dataset",
+        "paper/complete.toml",
+        """
+The protocol `paper`: for H > 1 a method has learned all but one of the values that its next forecast is scored on.
+Nobody can have these errors in operation; they are here to be compared with the paper's complete table. One rate for
+each method, chosen on the stream of ETTh1 as there. The best of a row is bold, the second best underlined.
+""",
+    ),
+    Section(
+        "Honest beside published",
+        " ".join(path.name for grid in (HONEST, PUBLISHED) for path in (grid.out, *grid.also)),
+        "natsr bench benchmarks/honest/complete.toml",
+        """
+What is left when the future is hidden. *published* is the MASE under the protocol `paper`, *honest* and *partial* under
+those; all further figures are of the honest runs. The methods without a network cost microseconds and are hard to
+beat; at H = 1 the protocols are the same.
+""",
+        partial(side_by_side, PUBLISHED, HONEST),
+    ),
+    grid_section(
+        "Ablation",
+        "paper/ablation.toml",
+        """
+NatSR without its dynamic scale (the variance stays at 1) and without its replay, under the protocol `paper`.
+""",
+    ),
+    grid_section(
+        "Sensitivity",
+        "paper/sensitivity.toml",
+        """
+NatSR with one hyper-parameter changed at a time, under the protocol `paper`. α is the weight of the new in the averages
+of update and curvature, τ the damping's β, ν the degrees of freedom.
+""",
+    ),
+    grid_section(
+        "Scatter over seeds",
+        "paper/deviations.toml",
+        """
+Standard deviations over three seeds, times 100, beside those of the paper; three draws say little about either.
+""",
+    ),
+    grid_section(
+        "Time of the online part",
+        "paper/time.toml",
+        """
+Seconds of learning and forecasting over the whole online part at H = 24, on one core of a machine that does other work
+too; in brackets the paper's, on one V100.
+""",
+    ),
+    grid_section(
+        "Subsets of ECL and Traffic",
+        "paper/subsets.toml",
+        """
+Seven columns of ECL and twenty of Traffic under the protocol `paper`, to see whether the stable NatSR is too slow there
+and the fast one better, as the paper says of the whole files.
+""",
+    ),
+    Section(
+        "Full width",
+        "wide.json",
+        "make bench-wide",
+        """
+Every method on synthetic files of the shape of ECL and Traffic: what a step takes at that width.
+""",
+        wide,
+    ),
     Section(
         "ETTh1, honest",
         "etth1-honest.jsonl",
@@ -307,7 +217,8 @@ def rendered(folder: Path = RESULTS, sections: Sequence[Section] = SECTIONS) -> 
     parts = [HEAD]
     for section in sections:
         paths = section.found(folder)
-        where = f"Made by `{section.command}`, kept in `benchmarks/results/{section.files}`."
+        files = ", ".join(f"`benchmarks/results/{pattern}`" for pattern in section.files.split())
+        where = f"Made by `{section.command}`, kept in {files}."
         body = section.body(paths) if paths else ["**Missing:** there are no such results yet."]
         parts.append("\n".join([f"## {section.title}", section.text, where, "", *body]) + "\n")
     return "\n".join(parts)

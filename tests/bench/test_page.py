@@ -63,9 +63,11 @@ def test_the_readmes_table_has_both_protocols_and_the_papers_figure(tmp_path: Pa
 
 
 def test_every_file_of_results_is_on_the_page() -> None:
-    shown = {path for part in SECTIONS for path in part.found(RESULTS)}
-    left_out = {path.name for path in RESULTS.glob("*") if not path.name.startswith(".")} - {p.name for p in shown}
-    assert not left_out, f"{sorted(left_out)} are in no section of benchmarks/page.py"
+    shown = {path.name for part in SECTIONS for path in part.found(RESULTS)}
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    files = {path.name for path in RESULTS.glob("*") if not path.name.startswith(".")}
+    left_out = {name for name in files - shown if name not in pages}
+    assert not left_out, f"{sorted(left_out)} are in no section of benchmarks/page.py, and on no other page"
 
 
 @pytest.mark.parametrize("part", SECTIONS, ids=lambda part: part.files)
@@ -74,7 +76,50 @@ def test_every_command_exists(part: Section) -> None:
     if command.startswith("make "):
         assert f"\n{command.removeprefix('make ')}: " in (ROOT / "Makefile").read_text(encoding="utf-8")
     else:
-        assert (ROOT / command).is_file()
+        assert (ROOT / command.removeprefix("natsr bench ")).is_file()
+
+
+def test_grids_stand_beside_the_reported_figures(tmp_path: Path) -> None:
+    plain = (("average", 1), ("rate", 0.05))
+    base = [
+        Cell("natsr", dataset, 24, seed, "paper", options=plain, tuned_on="test")
+        for dataset in ("ETTh1", "WTH")
+        for seed in range(3)
+    ]
+    without = [replace(cell, options=(*plain, ("memory", 0))) for cell in base]
+    keep(tmp_path / "paper-complete.jsonl", [measured(cell, 1.0) for cell in base])
+    keep(tmp_path / "paper-ablation.jsonl", [measured(cell, 1.25) for cell in without])
+    page = rendered(tmp_path)
+    table = section(page, "As published: every method on every dataset")
+    assert "| WTH | 24 | 1.000 ± 0.100 (1.25, -0.250) |" in table and "6 of 540 experiments" in table
+    assert "10.000 (0.68)" in section(page, "Scatter over seeds")
+    assert "| WTH | 24 | 0.500 ± 0.000 (1268) |" in section(page, "Time of the online part")
+    ablation = section(page, "Ablation")
+    assert line(ablation, "no replay")[1:3] == ["1.250 ± 0.100 (1.1, +0.150)", "+25 % (+13 %)"]
+    assert line(ablation, "no replay")[3:5] == ["–", "– (+11 %)"]
+    assert "leaving a part out costs something in 2 of 2 measured places" in ablation
+    assert "none of its experiments" in section(page, "Honest beside published")
+
+
+def test_honest_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
+    leaking = [replace(c, options=(("average", 1), ("rate", 0.05))) for c in cells("natsr", "paper", "test", (24,))]
+    keep(tmp_path / "paper-complete.jsonl", [measured(cell, 1.0) for cell in leaking])
+    honest = [*cells("natsr", "honest", "validation", (24,)), *cells("rls", "honest", horizons=(24,))]
+    results = [measured(cell, 1.6 if cell.method == "natsr" else 1.5) for cell in honest]
+    keep(tmp_path / "honest-complete.jsonl", [*results, *(measured(c, 1.55) for c in cells("rls", "partial"))])
+    text = section(rendered(tmp_path), "Honest beside published")
+    assert line(text, "natsr")[1:6] == ["0.97", "1.000 ± 0.100", "<u>1.600 ± 0.100</u>", "–", "**0.500 ± 0.000**"]
+    assert line(text, "rls")[1:5] == ["–", "–", "**1.500 ± 0.100**", "1.550 ± 0.100"]
+
+
+def test_the_full_width_is_shown(tmp_path: Path) -> None:
+    row = {"method": "er", "dataset": "ECL", "horizon": 1, "columns": 321, "peak_mib": 900.4, "ms_per_step": 21.5}
+    rows = [{**row, "error": None}, {**row, "method": "rls_mv", "error": "MemoryError: too wide"}]
+    machine = {"torch": "2.0", "natsr": "0.1.0", "threads": 1}
+    found = {"machine": machine, "limit_mib": 4096, "steps": 12, "epochs": 1, "rows": rows}
+    (tmp_path / "wide.json").write_text(json.dumps(found), encoding="utf-8")
+    text = section(rendered(tmp_path), "Full width")
+    assert line(text, "er")[1] == "900 MiB, 22 ms" and line(text, "rls_mv")[1] == "failed: MemoryError: too wide"
 
 
 def test_missing_results_are_said_to_be_missing(tmp_path: Path) -> None:
@@ -92,9 +137,10 @@ def test_figures_stand_beside_the_reported_ones(tmp_path: Path) -> None:
     # The paper has 0.79 and 0.97 for NatSR, and 1.50 for OGD at H = 24.
     _, *ours = line(text, "natsr (tuned on test)")
     assert ours == ["0.800 ± 0.100 (0.79, +0.010)", "**0.800 ± 0.100 (0.97, -0.170)**"]
-    assert line(text, "ogd")[1:] == ["–", "1.600 ± 0.100 (1.5, +0.100)"]
-    assert "2 of 3 figures are below the reported one or at most 0.05 above it" in text
-    assert "not so: ogd at H = 24 (+0.100)." in text
+    assert line(text, "ogd")[1:] == ["–", "<u>1.600 ± 0.100 (1.5, +0.100)</u>"]
+    assert "2 of 3 figures (67%) are at most the larger of 0.05 and 3 reported standard deviations above" in text
+    assert "Further above: ogd on ETTh1 at H = 24 (+0.100)." in text
+    assert "As far below: natsr (tuned on test) on ETTh1 at H = 24 (-0.170)." in text
 
 
 def test_a_failed_seed_is_no_success(tmp_path: Path) -> None:
@@ -103,7 +149,7 @@ def test_a_failed_seed_is_no_success(tmp_path: Path) -> None:
     keep(tmp_path / "etth1-paper.jsonl", results)
     text = section(rendered(tmp_path), "ETTh1, as published")
     assert line(text, "natsr")[1].startswith("failed 1 of 3")
-    assert "0 of 1 figures" in text and "natsr at H = 24 (failed)" in text
+    assert "0 of 1 figures" in text and "natsr on ETTh1 at H = 24 (failed)" in text
 
 
 def test_an_honest_run_is_shown_in_full(tmp_path: Path) -> None:
@@ -116,7 +162,10 @@ def test_an_honest_run_is_shown_in_full(tmp_path: Path) -> None:
     for part in (at_one, at_24):
         assert "| method | MASE | MAE | MSE | CRPS | coverage of 90 % | worst coverage | ms per step |" in part
         assert line(part, "rls")[1] == "**1.400 ± 0.100**"
-        assert line(part, "natsr (tuned on validation)")[1:3] == ["1.700 ± 0.100", "**0.500 ± 0.000**"]
+        assert line(part, "natsr (tuned on validation)")[1:3] == [
+            "<u>1.700 ± 0.100</u>",
+            "**0.500 ± 0.000**",
+        ]
 
 
 def test_the_best_rates_of_a_rehearsal_are_named(tmp_path: Path) -> None:
@@ -162,7 +211,8 @@ def test_the_order_of_the_lines_does_not_matter(tmp_path: Path) -> None:
     random.Random(0).shuffle(results)
     keep(tmp_path / "etth1-honest.jsonl", results)
     assert rendered(tmp_path) == page
-    found = [row.split(" | ")[0] for row in page.splitlines() if "1.000 ± 0.100" in row]
+    text = section(page, "ETTh1, honest")
+    found = [row.split(" | ")[0] for row in text.splitlines() if "1.000 ± 0.100" in row]
     assert found[:4] == ["| natsr", "| er", "| rls", "| last_value"]  # networks first, whatever the file begins with
 
 

@@ -79,6 +79,7 @@ class Cell:
         window: Rows that a network sees.
         max_steps: Stop after so many forecasts.
         device: Where torch computes.
+        intervals: Whether intervals are made and scored too. They change no forecast, so the key does not name them.
 
     Example:
         >>> Cell("er", "ETTh1", 24, seed=1, options=(("rate", 1e-4),), tuned_on="validation").key
@@ -96,6 +97,7 @@ class Cell:
     window: int = 60
     max_steps: int | None = None
     device: str = "cpu"
+    intervals: bool = True
 
     def __post_init__(self) -> None:
         check_protocol(self.protocol)
@@ -197,6 +199,7 @@ def run_on(cell: Cell, data: Prepared, progress: Progress = silent) -> Result:
         stop=borders.online,
         protocol=cell.protocol,
         max_steps=cell.max_steps,
+        intervals=cell.intervals,
         std=torch.from_numpy(data.scaling.std),
         on_step=_step_progress(progress),
     )[cell.method]

@@ -34,6 +34,7 @@ def to_line(result: Result) -> str:
     cell = result.cell
     fields: dict[str, Any] = {name: getattr(cell, name) for name in _CELL}
     fields["options"] = dict(cell.options)
+    fields["intervals"] = cell.intervals
     fields |= {name: result.numbers.get(name) for name in NUMBERS}
     fields |= {"device": cell.device, "threads": result.threads, "version": result.version, "torch": result.torch}
     fields["error"] = result.error
@@ -49,7 +50,8 @@ def from_line(line: str) -> Result:
     try:
         fields = json.loads(line)
         known = {name: fields[name] for name in _CELL}
-        cell = Cell(**known, options=tuple(fields["options"].items()), device=fields["device"])
+        options, intervals = tuple(fields["options"].items()), fields.get("intervals", True)
+        cell = Cell(**known, options=options, device=fields["device"], intervals=intervals)
         numbers = {name: fields[name] for name in NUMBERS if fields.get(name) is not None}
         return Result(cell, numbers, fields["error"], fields["threads"], fields["version"], fields["torch"])
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError, NatsrError) as error:
@@ -88,10 +90,13 @@ def read(path: Path) -> list[Result]:
 
 
 def missing(cells: Iterable[Cell], results: Iterable[Result], *, retry_failed: bool = False) -> list[Cell]:
-    """The cells that have no result yet, each once; failed ones count as done unless they are to be retried."""
-    done = {result.cell.key for result in results if result.error is None or not retry_failed}
+    """The cells that have no result yet, each once; failed ones count as done unless they are to be retried.
+
+    A result without intervals is none for a cell that asks for them.
+    """
+    done = {result.cell.key: result.cell.intervals for result in results if result.error is None or not retry_failed}
     waiting = {cell.key: cell for cell in cells}
-    return [cell for key, cell in waiting.items() if key not in done]
+    return [cell for key, cell in waiting.items() if key not in done or (cell.intervals and not done[key])]
 
 
 def shared(cells: Iterable[Cell], results: Iterable[Result]) -> list[Result]:
@@ -100,13 +105,20 @@ def shared(cells: Iterable[Cell], results: Iterable[Result]) -> list[Result]:
     At a horizon of 1 the protocols hand over the same examples, and a method that learns nothing online does not look
     at them: such a cell is the same computation, number for number (times aside).
     """
-    known = {_whatever_protocol(result.cell): result for result in results if result.error is None}
-    same = [cell for cell in cells if cell.horizon == 1 or cell.method in UNTAUGHT]
-    return [replace(known[key], cell=cell) for cell in same if (key := _whatever_protocol(cell)) in known]
+    known = {whatever_protocol(result.cell): result for result in results if result.error is None}
+    found = [(cell, known[key]) for cell in cells if (key := whatever_protocol(cell)) in known]
+    return [as_result_of(cell, result) for cell, result in found if result.cell.intervals or not cell.intervals]
 
 
-def _whatever_protocol(cell: Cell) -> str:
-    return replace(cell, protocol="honest", tuned_on="nothing").key
+def as_result_of(cell: Cell, result: Result) -> Result:
+    """What was measured for one cell, said of another that is the same computation."""
+    return replace(result, cell=replace(cell, intervals=result.cell.intervals, device=result.cell.device))
+
+
+def whatever_protocol(cell: Cell) -> str:
+    """The key of the computation: the same for cells that differ only in a protocol that makes no difference."""
+    same = cell.horizon == 1 or cell.method in UNTAUGHT
+    return replace(cell, protocol="honest", tuned_on="nothing").key if same else cell.key
 
 
 @contextmanager

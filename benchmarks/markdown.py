@@ -1,0 +1,291 @@
+"""Parts of the generated pages: results in, lines of Markdown out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from natsr.bench.cells import Cell, Result
+from natsr.bench.grids import STUDIES, Grid
+from natsr.bench.results import read
+from natsr.bench.studies import as_markdown as study_as_markdown
+from natsr.bench.studies import study
+from natsr.bench.tables import (
+    FAILED,
+    MISSING,
+    Column,
+    Entry,
+    Row,
+    Statistic,
+    Table,
+    as_markdown,
+    build,
+    expected,
+    marked,
+    ranks,
+    shown,
+    verdict,
+)
+from natsr.recipes import METHODS
+
+#: What is shown of an honest run besides its MASE, under which heading.
+FIGURES = {
+    "mase": "MASE",
+    "mae": "MAE",
+    "mse": "MSE",
+    "crps": "CRPS",
+    "coverage_90": "coverage of 90 %",
+    "worst_coverage_90": "worst coverage",
+    "ms_per_step": "ms per step",
+}
+
+Paths = Sequence[Path]
+
+
+def results_in(paths: Paths) -> list[Result]:
+    """All of them, in an order that does not depend on which worker was faster."""
+    return in_order(result for path in paths for result in read(path))
+
+
+def in_order(results: Iterable[Result]) -> list[Result]:
+    """Networks first, then by options."""
+    place = {method: -index for index, method in enumerate(METHODS)}
+
+    def key(cell: Cell) -> tuple[object, ...]:
+        options = tuple((name, isinstance(value, str), value) for name, value in cell.options)
+        return place.get(cell.method, 1), cell.method, cell.tuned_on, options, cell.dataset, cell.horizon, cell.seed
+
+    return sorted(results, key=lambda result: key(result.cell))
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+
+def by_method(table: Table, *, leaders: bool = True) -> list[str]:
+    """A table with a line for each method, and a column for each dataset and horizon.
+
+    Args:
+        table: Of one metric.
+        leaders: Whether the lowest of each column is marked.
+    """
+    names = {row: f"{row[0]}, H = {row[1]}" for row in table.rows}
+    places = {row: ranks(table, row) if leaders else {} for row in table.rows}
+    lines = [f"**{table.title}**", "", head("method", names.values())]
+    for column in table.columns:
+        cells = [cell(table.entries.get((row, column)), places[row].get(column)) for row in table.rows]
+        lines.append(f"| {column.heading} | {' | '.join(cells)} |")
+    return [*lines, "", *(f"- {note}" for note in table.notes)]
+
+
+def by_figure(tables: Sequence[Table], row: Row) -> list[str]:
+    """A table for one dataset and horizon: a line for each method, a column for each metric."""
+    places = [ranks(table, row) for table in tables]
+    lines = [f"**{row[0]}, H = {row[1]}**", "", head("method", [FIGURES[table.metric] for table in tables])]
+    for column in tables[0].columns:
+        if (row, column) not in tables[0].entries:
+            continue
+        found = [
+            cell(table.entries.get((row, column)), place.get(column))
+            for table, place in zip(tables, places, strict=True)
+        ]
+        lines.append(f"| {column.heading} | {' | '.join(found)} |")
+    return lines
+
+
+def head(first: str, names: Iterable[str]) -> str:
+    """The first two lines of a Markdown table."""
+    columns = list(names)
+    return f"| {first} | {' | '.join(columns)} |\n|---|{'--:|' * len(columns)}"
+
+
+def cell(entry: Entry | None, rank: int | None) -> str:
+    """One place of it."""
+    return marked(shown(entry), rank)
+
+
+def made_with(results: Sequence[Result]) -> str:
+    """Software, device and threads, as the results say."""
+    versions = sorted({f"natsr {result.version}" for result in results})
+    torches = sorted({f"torch {result.torch}" for result in results})
+    devices = sorted({f"{result.cell.device} with {result.threads} thread(s)" for result in results})
+    return f"- made with {', '.join([*versions, *torches])}, on {', '.join(devices)}"
+
+
+# ---- sections ----------------------------------------------------------------------------------------------------
+
+
+def against_paper(paths: Paths) -> list[str]:
+    """MASE beside the reported one."""
+    results = results_in(paths)
+    tables = build(results, against_paper=True)
+    lines = [line for table in tables for line in [*by_method(table), ""]]
+    return [*lines[:-1], made_with(results), "", verdict(tables)]
+
+
+def in_full(paths: Paths) -> list[str]:
+    """MASE at all horizons, then every figure at each horizon."""
+    results = results_in(paths)
+    every = {metric: build(results, metric) for metric in FIGURES}
+    lines: list[str] = []
+    for place, table in enumerate(every["mase"]):
+        lines += [*by_method(table), made_with(results), ""]
+        for row in table.rows:
+            lines += [*by_figure([every[metric][place] for metric in FIGURES], row), ""]
+    return lines[:-1]
+
+
+def variants(paths: Paths) -> list[str]:
+    """MASE of each set of options."""
+    results = results_in(paths)
+    lines = [line for table in build(results) for line in [*by_method(table, leaders=False), ""]]
+    return [*lines[:-1], made_with(results)]
+
+
+def choices(paths: Paths) -> list[str]:
+    """MASE of each set of options, and which is best for each method and horizon."""
+    return [*variants(paths), "", *(line for table in build(results_in(paths)) for line in chosen(table))]
+
+
+def chosen(table: Table) -> list[str]:
+    """The best of each method at each horizon, and the one with the lowest mean over all of them."""
+    methods = dict.fromkeys(column.method for column in table.columns)
+    names = [*(f"{row[0]}, H = {row[1]}" for row in table.rows), "lowest mean over all"]
+    lines = [head("best of", names)]
+    for method in methods:
+        columns = [column for column in table.columns if column.method == method]
+        found = [_lowest(table, rows, columns) for rows in [*([row] for row in table.rows), table.rows]]
+        lines.append(f"| {method} | {' | '.join(found)} |")
+    return lines
+
+
+def _lowest(table: Table, rows: Sequence[Row], columns: Iterable[Column]) -> str:
+    """The options with the lowest mean over these rows, among those that have a figure in each of them."""
+    means: dict[str, float] = {}
+    for column in columns:
+        entries = [table.entries.get((row, column)) for row in rows]
+        figures = [entry.mean for entry in entries if entry is not None and entry.mean is not None]
+        if len(figures) == len(rows):
+            means[column.variant] = fmean(figures)
+    return min(means, key=lambda variant: means[variant]) or "as it is" if means else MISSING
+
+
+def speed(paths: Paths) -> list[str]:
+    """Milliseconds of a step, with the machine."""
+    found = json.loads(paths[0].read_text(encoding="utf-8"))
+    machine, rows = found["machine"], found["rows"]
+    lines = [head("step", ["H", "cone, ms", "dense with autograd, ms", "ratio"])]
+    for row in rows:
+        figures = [f"{row['horizon']}", f"{row['cone_ms']:.2f}", f"{row['dense_ms']:.2f}", f"{row['ratio']:.1f}"]
+        lines.append(f"| {row['step']} | {' | '.join(figures)} |")
+    repeats = sorted({row["repeats"] for row in rows})
+    counted = f"{repeats[0]} to {repeats[-1]}" if len(repeats) > 1 else f"{repeats[0]}"
+    made = f"- {machine['cpu']}, {machine['threads']} thread(s), torch {machine['torch']}, natsr {machine['natsr']}"
+    return [*lines, "", f"- medians of {counted} steps, the two sides taking turns", made]
+
+
+def bounds(paths: Paths) -> list[str]:
+    """Lengths of updates, in bounds."""
+    rows = json.loads(paths[0].read_text(encoding="utf-8"))["rows"]
+    names = [name for name in rows[0] if name != "horizon"]
+    lines = [head("H", names)]
+    return lines + [f"| {row['horizon']} | {' | '.join(f'{row[name]:g}' for name in names)} |" for row in rows]
+
+
+def of_grid(grid: Grid, paths: Paths) -> list[str]:
+    """The table of a grid as the paper has it, ours beside theirs, and how much of it there is."""
+    found = grid.found(results_in(paths))
+    if not found:
+        return ["**Missing:** none of its experiments has been run yet."]
+    counted = [f"- {len(found)} of {len(grid.unique())} experiments have been run", made_with(list(found.values()))]
+    if grid.shows in STUDIES:
+        return [*study_as_markdown(study(grid, found)).splitlines(), *counted]
+    metric = "seconds" if grid.shows == "seconds" else "mase"
+    statistic: Statistic = "deviation" if grid.shows == "deviation" else "mean"
+    tables = build(in_order(found.values()), metric, against_paper=True, statistic=statistic)
+    lines = [line for table in tables for line in [*as_markdown(table).splitlines(), ""]]
+    judged = any(entry.verdict is not None for table in tables for entry in table.entries.values())
+    return [*lines[:-1], *counted, *(["", verdict(tables, expected(grid.unique()))] if judged else [])]
+
+
+#: What stands beside the MASE of the protocols for each dataset and horizon.
+HONEST = ("mae", "mse", "crps", "coverage_90", "worst_coverage_90", "ms_per_step")
+
+
+def side_by_side(published: Grid, honest: Grid, paths: Paths) -> list[str]:
+    """For each dataset and horizon a line for each method: its MASE under every protocol, then the honest figures."""
+    results = results_in(paths)
+    ours = in_order(honest.found(results).values())
+    if not ours:
+        return ["**Missing:** none of its experiments has been run yet."]
+    leaking = in_order(published.found(results).values())
+    mase = {table.protocol: table for table in build([*ours, *leaking], against_paper=True)}
+    figures = [table for metric in HONEST for table in build(ours, metric) if table.protocol == "honest"]
+    lines: list[str] = []
+    for row in mase["honest"].rows:
+        lines += [*_beside(row, mase, figures), ""]
+    counted = f"- {len(ours)} of {len(honest.unique())} experiments have been run"
+    tuned = {(r.cell.method, r.cell.protocol, r.cell.tuned_on) for r in [*ours, *leaking]}
+    looked = [f"{m} ({p}) on {t}" for m, p, t in sorted(tuned) if t != "nothing" and p != "partial"]
+    return [*lines, counted, f"- options were tuned: {', '.join(looked)}", made_with(ours)]
+
+
+def _beside(row: Row, mase: dict[str, Table], figures: Sequence[Table]) -> list[str]:
+    """One dataset and horizon."""
+    methods = dict.fromkeys(c.method for t in mase.values() for (r, c) in t.entries if r == row)
+    names = ["published, reported", "published, ours", "honest", "partial", *(FIGURES[t.metric] for t in figures)]
+    lines = [f"**{row[0]}, H = {row[1]}**", "", head("method", names)]
+    for method in methods:
+        leaking = _of(mase.get("paper"), row, method)
+        reported = MISSING if leaking is None or leaking.reported is None else f"{leaking.reported:.2f}"
+        first = [reported, shown(None if leaking is None else replace(leaking, reported=None))]
+        tables = [mase["honest"], mase.get("partial"), *figures]
+        lines.append(f"| {method} | {' | '.join([*first, *(_plain(table, row, method) for table in tables)])} |")
+    return lines
+
+
+def _of(table: Table | None, row: Row, method: str) -> Entry | None:
+    """The entry of a method, where it has only one."""
+    if table is None:
+        return None
+    return next((e for (r, c), e in table.entries.items() if r == row and c.method == method), None)
+
+
+def _plain(table: Table | None, row: Row, method: str) -> str:
+    """The same as text, marked, without the reported figure."""
+    entry = _of(table, row, method)
+    if table is None or entry is None:
+        return MISSING
+    places = {column.method: rank for column, rank in ranks(table, row).items()}
+    return marked(shown(replace(entry, reported=None)), places.get(method))
+
+
+def wide(paths: Paths) -> list[str]:
+    """Memory and time at the full width of ECL and Traffic."""
+    found = json.loads(paths[0].read_text(encoding="utf-8"))
+    shapes = {(row["dataset"], row["horizon"]): row["columns"] for row in found["rows"]}
+    names = [f"{dataset} ({columns} columns), H = {h}" for (dataset, h), columns in shapes.items()]
+    lines = [head("method", names)]
+    for method in dict.fromkeys(row["method"] for row in found["rows"]):
+        mine = {(row["dataset"], row["horizon"]): row for row in found["rows"] if row["method"] == method}
+        lines.append(f"| {method} | {' | '.join(_wide(mine.get(shape)) for shape in shapes)} |")
+    machine = found["machine"]
+    limit = f"- peak memory of the whole process and time of a step after it; the limit is {found['limit_mib']} MiB"
+    steps = f"- {found['steps']} steps after {found['epochs']} epoch(s) of warm-up, each in a process of its own"
+    return [
+        *lines,
+        "",
+        limit,
+        steps,
+        f"- torch {machine['torch']}, natsr {machine['natsr']}, {machine['threads']} thread(s)",
+    ]
+
+
+def _wide(row: dict[str, float | str | None] | None) -> str:
+    if row is None:
+        return MISSING
+    if row["error"] is not None:
+        return f"{FAILED}: {row['error']}"
+    return f"{row['peak_mib']:.0f} MiB, {row['ms_per_step']:.0f} ms"
