@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup run test lint format bench-speed bench-bound bench-wide bench-page figures clean
+.PHONY: help setup run test lint format bench-speed bench-speed-page bench-curvature bench-bound bench-wide bench-page figures clean
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([^:]+):.*## /  make \1\t/' | expand -t 18
@@ -43,8 +43,14 @@ format: $(STAMP) ## rewrite the files as ruff likes them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench-speed: $(STAMP) ## time one online step on the cone beside the dense network; a few minutes
-	$(BIN)/python benchmarks/speed/step.py $(ARGS)
+bench-speed: $(STAMP) ## time online steps beside the textbook step and their floor; resumes; a few minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed.measure $(ARGS)
+
+bench-speed-page: $(STAMP) ## write docs/speed.md and its figures from benchmarks/results
+	$(BIN)/python -m benchmarks.speed.page
+
+bench-curvature: $(STAMP) ## the Fisher estimate's error, and its effect on ETTh1; several minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.curvature $(ARGS)
 
 bench-bound: $(STAMP) ## measure NatSR's updates on ETTh1 against the theorem's bound; a few minutes
 	$(BIN)/python benchmarks/bound.py $(ARGS)
