@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from natsr.cli import bench, checks, data, run, serve, table
+from natsr.cli import bench, checks, data, run, serve, table, tune
 from natsr.cli.command import Command
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command("run")(Command(run.Run, run.run))
 app.command("bench")(Command(bench.Bench, bench.bench))
 app.command("table")(Command(table.ShowTable, table.show_table))
+app.command("tune")(Command(tune.Tune, tune.tune))
 app.command("serve")(Command(serve.Serve, serve.serve))
 app.command("token")(Command(serve.NewToken, serve.new_token))
 app.command("checks")(Command(checks.Checks, checks.checks))
