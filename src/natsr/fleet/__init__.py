@@ -1,0 +1,1 @@
+"""Many learners at once: independent forecasters of one shape that learn in one step."""

@@ -1,0 +1,62 @@
+"""The last word of a step for several learners: from directions to new weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from natsr.fleet.shape import DECAY
+from natsr.types import State
+
+
+class Finishes:
+    """Plain steps, or PyTorch's AdamW with a row of the weights as each learner's one parameter.
+
+    Args:
+        adaptive: AdamW.
+        rates: `(N,)`.
+        weights: `(N, P)`; shared, and moved in place.
+    """
+
+    def __init__(self, adaptive: bool, rates: Tensor, weights: Tensor) -> None:
+        self._weights, self._rates = weights, rates
+        self._rows = [nn.Parameter(row) for row in weights] if adaptive else []
+        groups: dict[float, list[nn.Parameter]] = {}
+        for row, rate in zip(self._rows, rates.tolist(), strict=bool(self._rows)):
+            groups.setdefault(rate, []).append(row)
+        # Learners of one rate make one group, which is one call of the library's fused kernel.
+        settings = [{"params": rows, "lr": rate} for rate, rows in groups.items()]
+        self._optimizer = torch.optim.AdamW(settings, weight_decay=DECAY, fused=True) if settings else None
+
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Go on at other rates; learners of one group must get the same one."""
+        by_row = dict(zip(map(id, self._rows), rates, strict=True))
+        for group in self._optimizer.param_groups if self._optimizer is not None else ():
+            group["lr"] = by_row[id(group["params"][0])]
+
+    def step(self, directions: Tensor, good: Sequence[bool]) -> None:
+        """Move the weights of the learners whose step is `good` against their directions `(N, P)`."""
+        if self._optimizer is None:
+            rates = torch.where(torch.tensor(good, device=self._rates.device), self._rates, 0.0)
+            self._weights.addcmul_(directions, -rates.to(directions)[:, None])
+            return
+        for row, direction, wanted in zip(self._rows, directions, good, strict=True):
+            row.grad = direction if wanted else None
+        self._optimizer.step()
+        for row in self._rows:
+            row.grad = None
+
+    def state_dict(self, number: int) -> State:
+        """One learner's, as `natsr.forecasters.finish` would write it."""
+        if self._optimizer is None:
+            return {}
+        moments: dict[str, Tensor] = self._optimizer.state.get(self._rows[number], {})
+        return {name: part.clone() for name, part in moments.items()}
+
+    def load(self, number: int, state: State) -> None:
+        """Take over what one learner's wrote."""
+        if self._optimizer is not None and state:
+            moments = {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
+            self._optimizer.state[self._rows[number]] = moments
