@@ -1,0 +1,70 @@
+"""The C functions as Python sees them, and the context that holds a network's buffers."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from natsr.native import build
+
+#: Numbers beyond the end of the weights that are read, though never used.
+SLACK = 64
+_P, _I, _D = ctypes.c_void_p, ctypes.c_int32, ctypes.c_double
+_SIGNATURES: dict[str, tuple[object, list[object]]] = {
+    "cone_new": (_P, [_P, _P]),
+    "cone_free": (None, [_P]),
+    "cone_weights": (ctypes.c_int64, [_P]),
+    "cone_forward": (_I, [_P, _P, _P, _I, _P, _P]),
+    "cone_backward": (_I, [_P, _P, _P, _I]),
+    "cone_gradient": (None, [_P, _P]),
+    "cone_tap": (None, [_P, _I, _P, _P]),
+    "step_judge": (None, [_P, _P, _P, _P, _I, _I, _I, _P, _P, _P]),
+    "step_bound": (_D, [_P]),
+    "step_descend": (None, [_P, _P, _P, _P, _P]),
+    "step_move": (None, [_P, _P, _P, _P, _P, ctypes.c_int64]),
+}
+
+
+@functools.cache
+def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled step with its functions' types, or nothing where torch is to do the work."""
+    found = build.library()
+    return None if found is None else _typed(found)
+
+
+def at(tensor: Tensor | None) -> int | None:
+    """Where a tensor's numbers lie."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+class Context:
+    """A network's buffers in C, freed with this object."""
+
+    def __init__(self, library: ctypes.CDLL, sizes: Sequence[int], convs: Sequence[int]) -> None:
+        self.library = library
+        address = library.cone_new((_I * len(sizes))(*sizes), (_I * len(convs))(*convs))
+        if not address:
+            raise MemoryError("no memory for the network's buffers")
+        self.address = address
+        weakref.finalize(self, library.cone_free, address)
+
+    def forward(self, weights: int, window: Tensor, keep: Tensor | None, output: Tensor) -> None:
+        """Outputs of windows `(B, L, D)`, all of them contiguous."""
+        if not self.library.cone_forward(self.address, weights, at(window), len(window), at(keep), at(output)):
+            raise MemoryError(f"no memory for a batch of {len(window)}")
+
+    def backward(self, weights: int, pull: Tensor) -> None:
+        """Pull `(N, m)` back through the last forward pass, whose batch repeats until `N` is reached."""
+        if not self.library.cone_backward(self.address, weights, at(pull), len(pull)):
+            raise MemoryError(f"no memory for the gradients of {len(pull)} examples")

@@ -1,0 +1,181 @@
+"""The network on its cone, run by compiled C: the same function, weights and gradients, without torch in between."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from natsr.fisher import Tap
+from natsr.native.calls import SLACK, Context, at, library
+from natsr.nets.base import maps
+from natsr.nets.tcn import ConeTCN, ConeTrace
+from natsr.types import Task
+
+_AHEAD = 32  # examples that are forecast at once
+
+
+def tcn(
+    task: Task,
+    generator: torch.Generator,
+    device: torch.device,
+    *,
+    width: int = 64,
+    depth: int = 10,
+    top: int = 320,
+    dtype: torch.dtype = torch.float32,
+) -> ConeTCN:
+    """A freshly drawn network: in C where that is possible (float32, on the CPU, with a compiler), else in torch."""
+    if dtype == torch.float32 and device.type == "cpu" and (compiled := library()) is not None:
+        return NativeTCN(task, generator, compiled, width=width, depth=depth, top=top)
+    return ConeTCN(task, generator, width=width, depth=depth, top=top, dtype=dtype).to(device)
+
+
+class NativeTrace(ConeTrace):
+    """A forward pass whose inner values lie in the network's context, until the next one."""
+
+    turn: int = 0  # which pass of the network it was
+
+    @property
+    def window(self) -> Tensor:
+        """What went in, `(B, L, D)`."""
+        return self.rows
+
+
+class NativeTCN(ConeTCN):
+    """A `ConeTCN` whose passes are compiled.
+
+    Args:
+        task: Window, horizon, channels and features.
+        generator: Draws the initial weights.
+        compiled: The library, from `natsr.native.calls`.
+        width: Channels of the blocks.
+        depth: Blocks before the last one.
+        top: Channels of the last block.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        generator: torch.Generator,
+        compiled: ctypes.CDLL,
+        *,
+        width: int = 64,
+        depth: int = 10,
+        top: int = 320,
+    ) -> None:
+        super().__init__(task, generator, width=width, depth=depth, top=top)
+        self.compiled: ctypes.CDLL | None = compiled
+        self._home: Tensor | None = None
+        self._turn = 0
+        self._learning: Context | None = None
+        self._ahead: Context | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_behind = ("compiled", "_learning", "_ahead", "_lock", "_home")
+        return {name: part for name, part in self.__dict__.items() if name not in left_behind}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.compiled, self._lock = library(), threading.Lock()
+        self._home = self._learning = self._ahead = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether C does the work: not after a move to another device."""
+        return self.compiled is not None and self.weights.device.type == "cpu"
+
+    def place(self) -> int:
+        """Where the weights lie; a little room after their end is made sure of."""
+        if self.weights is not self._home:
+            room = self.weights.new_zeros(self.weights.numel() + SLACK)
+            room[:-SLACK] = self.weights
+            self.weights = self._home = room[:-SLACK]
+            self._maps = maps(self.layers, self.weights)
+        return self.weights.data_ptr()
+
+    def context(self) -> Context:
+        """Where the pass that is being learned from lies."""
+        if self._learning is None:
+            self._learning = self._context()
+        return self._learning
+
+    def _context(self) -> Context:
+        assert self.compiled is not None
+        task, width = self.task, self.layers[0].outputs
+        sizes = [task.window, task.inputs, self.rows, width, self.hidden, task.outputs, len(self.blocks)]
+        convs = [number for block in self.blocks for conv in block for number in conv]
+        context = Context(self.compiled, sizes, convs)
+        assert self.compiled.cone_weights(context.address) == self.weights.numel()
+        return context
+
+    def forward(self, window: Tensor) -> Tensor:
+        """Outputs `(B, m)` of windows `(B, L, D)`."""
+        if not self.is_native:
+            return super().forward(window)
+        window = window[:, -self.task.window :].contiguous()
+        output = window.new_empty(len(window), self.task.outputs)
+        with self._lock:
+            if self._ahead is None:
+                self._ahead = self._context()
+            for start in range(0, len(window), _AHEAD):
+                part = slice(start, start + _AHEAD)
+                self._ahead.forward(self.place(), window[part], None, output[part])
+        return output
+
+    def trace(self, window: Tensor, keep: Tensor | None = None) -> ConeTrace:
+        """Forward, keeping what the adjoint needs until the next pass."""
+        if not self.is_native:
+            return super().trace(window, keep)
+        window = window[:, -self.task.window :].contiguous()
+        keep = None if keep is None else keep.contiguous()
+        output = window.new_empty(len(window), self.task.outputs)
+        self.context().forward(self.place(), window, keep, output)
+        self._turn += 1
+        trace = NativeTrace(output, window, (), output, keep)
+        trace.turn = self._turn
+        return trace
+
+    def pulled(self, trace: ConeTrace, grads: Tensor) -> Context | None:
+        """The context with `grads` `(N, m)` pulled back through a pass; nothing if the pass was not made in C."""
+        if not (self.is_native and isinstance(trace, NativeTrace)):
+            return None
+        context = self.context()
+        if trace.turn != self._turn:  # another pass has been made since
+            context.forward(self.place(), trace.window, trace.keep, torch.empty_like(trace.output))
+            trace.turn = self._turn = self._turn + 1
+        context.backward(self.place(), grads.contiguous())
+        return context
+
+    def taps(self, trace: ConeTrace, grads: Tensor) -> list[Tap]:
+        """Back-propagate `(K, B, m)`: inputs `(B, S, I-1)` and gradients `(K, B, S, O)` of each layer, in order."""
+        K, B, _ = grads.shape
+        context = self.pulled(trace, grads.flatten(0, 1))
+        if context is None:
+            return super().taps(trace, grads)
+        places = [self.rows, *(conv.dst for block in self.blocks for conv in block), 1, 1]
+        found = []
+        for index, (layer, S) in enumerate(zip(self.layers, places, strict=True)):
+            tap = Tap(grads.new_empty(B, S, layer.inputs - 1), grads.new_empty(K, B, S, layer.outputs))
+            context.library.cone_tap(context.address, index, at(tap.inputs), at(tap.grads))
+            found.append(tap)
+        return found
+
+    def gradient(self, trace: ConeTrace, grad: Tensor) -> Tensor:
+        """The flat gradient of `Σ grad · output` for `grad` `(B, m)`."""
+        context = self.pulled(trace, grad)
+        if context is None:
+            return super().gradient(trace, grad)
+        flat = torch.empty_like(self.weights)
+        context.library.cone_gradient(context.address, at(flat))
+        return flat
+
+    def squared_bound(self, trace: ConeTrace, grad: Tensor) -> float:
+        """No gradient of `Σ grad · output` has a larger sum of squares than this; not finite if it is not."""
+        context = self.pulled(trace, grad)
+        return math.inf if context is None else float(context.library.step_bound(context.address))
