@@ -11,10 +11,10 @@ HORIZONS, CHANNELS = (1, 24, 48), (7, 12, 321)
 FORMS = ("fast", "textbook", "kept", "floor")
 
 
-def steps_at(horizon: int, channels: int, seconds: float) -> list[Row]:
+def steps_at(horizon: int, channels: int, seconds: float, least_rounds: int) -> list[Row]:
     """One row for each case, all of them timed in turns."""
     task = shaped(horizon, channels)
-    times = in_turns(contestants(task), seconds)
+    times = in_turns(contestants(task), seconds, least_rounds)
     rows: list[Row] = []
     for case in CASES:
         row: Row = {"case": case.name, "horizon": horizon, "channels": channels}
@@ -30,7 +30,7 @@ def timed(horizons: tuple[int, ...], channels: tuple[int, ...], quick: bool) -> 
     """What the section `steps` is made of."""
 
     def unit(h: int, c: int) -> Unit:
-        return Unit(f"H = {h}, C = {c}", lambda: steps_at(h, c, 0.05 if quick else 0.6))
+        return Unit(f"H = {h}, C = {c}", lambda: steps_at(h, c, *((0.05, 1) if quick else (0.6, 2))))
 
     return [unit(h, c) for c in channels for h in horizons]
 
