@@ -21,6 +21,7 @@ from natsr.forecasters.neural import Learning, NeuralForecaster, Reduction, Slot
 from natsr.forecasters.warm import WarmUp
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
+from natsr.nets.native import tcn
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.options import Range, check_ranges, nearest, parsed
 from natsr.precondition import Curvature, WorstLosses
@@ -174,8 +175,8 @@ class PlainOptions:
     def net(self, task: Task, generator: torch.Generator, device: str) -> ConeTCN:
         """The network, freshly drawn."""
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
-        net = ConeTCN(task, generator, width=self.width, depth=self.depth, top=self.top, dtype=dtype)
-        return net.to(checked_device(device))
+        sizes = {"width": self.width, "depth": self.depth, "top": self.top}
+        return tcn(task, generator, checked_device(device), **sizes, dtype=dtype)
 
     def frame(self, task: Task) -> Frame:
         """What the network reads, is taught and means."""
