@@ -18,10 +18,10 @@ from torch import Tensor
 from natsr.calibrate import PROBABILITIES, Calibrator
 from natsr.data.calendar import Calendar, Floats
 from natsr.data.series import Scaling
-from natsr.forecasters.base import Forecaster, Progress
+from natsr.forecasters.base import Forecast, Forecaster, Progress
 from natsr.health import Tally
 from natsr.intake import Seconds, times_of
-from natsr.streams import Feed, Rows, Windows
+from natsr.streams import Feed, Rows, Step, Windows
 from natsr.types import Example, State, StateError
 
 Array = npt.NDArray[np.float64]
@@ -174,14 +174,21 @@ class Warm:
         assert step is not None
         self._seen = ~rows.truth.isnan().all(0)
         self._filled = rows.inputs[-1, : task.channels].clone()
-        self._expect(step.window)
+        self.expect(self.forecaster.forecast(step.window))
 
     @property
     def _kept(self) -> int:
         return self.forecaster.task.reach + self.forecaster.task.horizon
 
     def advance(self, seconds: int, values: Floats) -> None:
-        """Take the next row."""
+        """Take the next row: what it makes known is learned, and the rows after it are forecast."""
+        step = self.opened(seconds, values)
+        if step.matured is not None:
+            self._learn(step.matured)
+        self.expect(self.forecaster.forecast(step.window))
+
+    def opened(self, seconds: int, values: Floats) -> Step:
+        """The first half of `advance`: take the row, and say what is now to be learned and forecast."""
         truth = self.standardised(values)
         known = ~truth.isnan()
         self._seen |= known
@@ -192,9 +199,7 @@ class Warm:
         inputs = torch.cat([self._filled, self.features(np.array([seconds]))[0]])
         step = self.feed.push(inputs, truth)
         assert step is not None  # `begin` has filled the first window
-        if step.matured is not None:
-            self._learn(step.matured)
-        self._expect(step.window)
+        return step
 
     def _learn(self, example: Example) -> None:
         try:
@@ -202,9 +207,8 @@ class Warm:
         except FloatingPointError:
             self.refused += 1
 
-    def _expect(self, window: Tensor) -> None:
-        """Forecast, and remember it so that it can be asked for and will be scored."""
-        forecast = self.forecaster.forecast(window)
+    def expect(self, forecast: Forecast) -> None:
+        """The second half of `advance`: remember a forecast, so that it can be asked for and will be scored."""
         mean: Array = forecast.mean[0].detach().cpu().double().numpy()
         variance: Array | None = None
         if forecast.variance is not None:
