@@ -51,6 +51,27 @@ class Rate:
         return wait
 
 
+class Bounded:
+    """A body up to a limit: a length that was not told, or told wrongly, is found here."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most, self._got = receive, most, 0
+        self.exceeded = self.told = False
+
+    async def read(self) -> Message:
+        """The next part."""
+        message = await self._receive()
+        self._got += len(message.get("body", b""))
+        if self._got > self._most:
+            self.exceeded = True
+            raise _too_large(self._most)
+        return message
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, "the body is too large", f"at most {most} bytes", "send the rows in several requests")
+
+
 class Guard:
     """The outermost layer of the service."""
 
@@ -64,9 +85,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         started, status = clock.perf_counter(), 500
+        body = Bounded(receive, self._limits.body_bytes)
 
         async def answer(message: Message) -> None:
             nonlocal status
+            if body.exceeded and not body.told:
+                return  # the framework takes the end of the body for something else; the right answer follows
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
@@ -77,8 +101,11 @@ class Guard:
 
         try:
             self._let_in(scope)
-            await self._app(scope, self._bounded(receive), answer)
-        except ApiError as error:  # from here, or from reading the body
+            await self._app(scope, body.read, answer)
+            if body.exceeded:
+                raise _too_large(self._limits.body_bytes)
+        except ApiError as error:
+            body.told = True
             await _refuse(error, answer)
         finally:
             self._meters.requests.labels(_method(scope), _route(scope), str(status)).inc()
@@ -103,7 +130,7 @@ class Guard:
         if not length.isascii() or not length.isdigit():
             raise ApiError(400, "content-length is not a number", "bytes in the body", "leave it to your client")
         if len(length) > 18 or int(length) > self._limits.body_bytes:
-            raise self._too_large()
+            raise _too_large(self._limits.body_bytes)
 
     def _token(self, headers: Headers) -> Token:
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -115,25 +142,6 @@ class Guard:
         if found is None:
             raise ApiError(401, "the token is not known", expected, "make one with `natsr token`", challenge)
         return found
-
-    def _too_large(self) -> ApiError:
-        limit = f"at most {self._limits.body_bytes} bytes"
-        return ApiError(413, "the body is too large", limit, "send the rows in several requests")
-
-    def _bounded(self, receive: Receive) -> Receive:
-        """The body, up to the limit: a length that was not told, or told wrongly, is found here."""
-        got = 0
-
-        async def read() -> Message:
-            nonlocal got
-            message = await receive()
-            if message["type"] == "http.request":
-                got += len(message.get("body", b""))
-                if got > self._limits.body_bytes:
-                    raise self._too_large()
-            return message
-
-        return read
 
 
 def _check_host(headers: Headers) -> None:

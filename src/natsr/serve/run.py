@@ -32,12 +32,13 @@ class Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that is bound; port 0 takes any that is free."""
+    """A socket that listens; port 0 takes any that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host.strip("[]"), port))
+        made.listen(2048)  # now, so that who is told the address can connect; the answer comes when all is ready
     except (OSError, OverflowError) as error:
         made.close()
         raise OptionError(f"cannot listen on {host} port {port}: {error}; choose another --port") from error

@@ -34,6 +34,7 @@ from natsr.types import DataError, OptionError
 #: Options that are sizes: a learner's memory and time grow with them, so a stranger's are bounded.
 _SIZES = {"width": 256, "top": 1024, "depth": 16, "memory": 5000, "draws": 128, "probes": 256, "epochs": 50}
 _LARGEST_OPTION = 1e6
+_LONGEST_STEP = 366 * 86400
 
 
 class Created(NamedTuple):
@@ -281,6 +282,8 @@ def checked(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
         if not isinstance(value, str) and not abs(value) <= most_of:
             raise ApiError(422, f"option {name} is {value}", f"at most {most_of:g}", "choose a smaller one")
     try:
+        if step_seconds(given["freq"]) > _LONGEST_STEP:
+            raise OptionError(f"freq is {given['freq']!r}, expected at most a year")
         settings = {**given, "freq": f"{step_seconds(given['freq'])}s", "options": given["options"] or None}
         Live(**settings)
     except (OptionError, DataError) as error:
