@@ -1,22 +1,24 @@
-"""Intervals that hold: quantiles around any forecast, learned online from its own errors.
+"""Intervals that hold: a Student-t around any forecast, its size tracked and its quantiles learned online.
 
-Each (horizon step, channel) has a running size of its absolute errors, and for each probability `p` a quantile `q_p`
-of the errors in units of that size. An interval end is `mean + size * q_p`. When the row comes, `q_p` moves up if the
-error lay above it and down if not, by `p` and `1 - p` times a gain: the only resting place is the one where the share
-`p` of the errors lies below, whatever their distribution and however it drifts (conformal quantile tracking;
-Angelopoulos, Candès and Tibshirani, "Conformal PID control for time series prediction", 2023). The size reacts fast,
-so that a stretch of large errors widens the intervals at once; the quantiles correct what the size gets wrong.
+An interval end is `mean + unit * factor * knot`:
 
-The gain is one over the number of errors seen (at most `memory`) and over the density at the quantile, which is taken
-to be that of a logistic, `p (1 - p)` over its scale: with it the outer quantiles, which errors rarely cross, move as
-fast as the inner ones.
+- the *unit* is the present size of the errors of this step and channel (`natsr.scales`);
+- a *knot* is a quantile of the errors in such units, at the nine probabilities of `KNOTS`, for each step and channel.
+  It begins as that of Student's t. When a row comes, a knot moves up if the error lay above it and down if not, by `p`
+  and `1 - p` times a gain: the only resting place is the one where the share `p` of the errors lies below, whatever
+  their distribution and however it drifts (conformal quantile tracking; Angelopoulos, Candès and Tibshirani,
+  "Conformal PID control for time series prediction", 2023). Other probabilities lie on straight lines between knots,
+  drawn over the quantiles of Student's t;
+- the *factor*, one for each channel, reacts within a hundred rows: it grows when the 90 % intervals of late held too
+  rarely, over all steps, and shrinks when they held too often (adaptive conformal inference; Gibbs and Candès, 2021).
 
-An error is used as soon as its row is known: the forecast made `h` rows ago tells about step `h`.
+Labels come late: the forecast made `h` rows ago tells about step `h`. The knots are moved by errors in the units and
+with the factor that were issued, so that what was issued holds in the long run; the factor is moved by what it would
+have been worth now, so that the delay does not make it swing.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,32 +26,34 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from natsr.scales import Scales, interpolation, student_density, student_quantile
 from natsr.types import OptionError, ShapeError, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
 
 #: Central intervals of 10, 20, … 90 % and of 95 %, and the median.
 PROBABILITIES = (0.025, *(round(0.05 * k, 2) for k in range(1, 20)), 0.975)
+#: What is tracked; all others are drawn between these.
+KNOTS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 
-LOGISTIC = 1 / (2 * math.log(2))  # the scale of a logistic whose mean absolute value is 1
-TINY = 1e-12  # keeps a channel that is forecast without error from dividing by zero
-WINSOR = 8.0  # one error counts at most this many times the running size, so that no outlier widens for long
-YOUNG = 20  # errors seen before outliers are told from ordinary errors
+GAIN = 0.02  # of the factor's logarithm, for each row whose errors all missed
+LEAK = 0.999  # what is left of it a row later: in the long run the knots have it
+WIDEST = 0.5  # bound of its logarithm, either way
+PRIOR = 20  # errors that the first ones are weighed against: one alone would move the outer knots far
+LOW, HIGH = KNOTS.index(0.05), KNOTS.index(0.95)
 
 
 class Calibrator:
     """Quantiles for every horizon step and channel, from the errors of the forecasts made so far.
 
     For every row: `reveal` it, forecast, ask for `quantiles`, and `push` the forecast so that its errors will count. A
-    row without a forecast is no trouble. Before any error is known the errors are taken to be logistic with the
+    row without a forecast is no trouble. Before any error is known the errors are taken to be Student-t with the
     forecaster's own variance, or with size 1.
 
     Args:
-        task: Gives the horizon and the channels.
-        probabilities: Those of the quantiles, rising.
-        memory: Errors that the quantiles look back on.
-        size_memory: Errors that the running size looks back on. Both defaults had the best balance of CRPS and coverage
-            on the warm-up rows of four streams, with last value and least squares, one and 24 rows ahead.
+        task: Gives the horizon, the channels and the season.
+        probabilities: Those of `quantiles` unless others are asked for, rising.
+        memory: Errors that the knots look back on.
 
     Example:
         >>> calibrator = Calibrator(Task(window=1, horizon=1, channels=1))
@@ -61,97 +65,116 @@ class Calibrator:
         True
     """
 
-    def __init__(
-        self,
-        task: Task,
-        probabilities: Sequence[float] = PROBABILITIES,
-        *,
-        memory: int = 600,
-        size_memory: int = 65,
-    ) -> None:
-        levels = np.array(probabilities, dtype=np.float64)
-        if not (len(levels) and np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1):
-            raise OptionError(f"probabilities are {tuple(probabilities)}, expected rising numbers between 0 and 1")
-        if min(memory, size_memory) < 1:
-            raise OptionError(f"memories are {memory} and {size_memory}, expected at least 1")
-        H, C = task.horizon, task.channels
+    def __init__(self, task: Task, probabilities: Sequence[float] = PROBABILITIES, *, memory: int = 800) -> None:
+        if memory < 1:
+            raise OptionError(f"memory is {memory}, expected at least 1")
+        H, C, K = task.horizon, task.channels, len(KNOTS)
         self.task = task
         self.probabilities = tuple(probabilities)
         self.memory = memory
-        self.size_memory = size_memory
-        self._p = levels
-        self._density = levels * (1 - levels) / LOGISTIC
-        self._rows = 0  # revealed
-        self._count = np.zeros((H, C))  # errors seen
-        self._size = np.ones((H, C))  # running mean absolute error
-        logistic = LOGISTIC * np.log(levels / (1 - levels))
-        self._quantile = np.broadcast_to(logistic, (H, C, len(levels))).copy()  # in sizes
-        self._mean = np.full((H, H, C), np.nan)  # (origin modulo H, step, channel): forecasts whose rows may still come
-        self._unit = np.ones((H, H, C))  # the size at the time of the forecast
+        self.scales = Scales(task)
+        self._weights = _weights(self.probabilities)
+        at = student_quantile(KNOTS)
+        density = student_density(at)[:, None, None]
+        levels = np.array(KNOTS)[:, None, None]
+        self._up, self._down = levels / density, (levels - 1) / density
+        self._knots = np.broadcast_to(at[:, None, None], (K, H, C)).copy()  # may cross; what is answered does not
+        self._factor = np.zeros(C)  # its logarithm
+        # By origin modulo H: forecasts whose rows may still come, their units, and the factor they were issued with.
+        self._mean, self._unit = np.full((H, H, C), np.nan), np.ones((H, H, C))
+        self._issued = np.ones((H, C))
         self._steps = np.arange(H)
+        self._units: Array | None = None  # of the forecast from the newest row, once asked for
+        self._above, self._move = np.empty((K, H, C), dtype=bool), np.empty((K, H, C))
 
-    def quantiles(self, mean: Array, variance: Array | None = None) -> Array:
-        """The quantiles `(Q, H, C)` of the rows that were forecast as `mean` `(H, C)`; changes nothing."""
+    def quantiles(
+        self, mean: Array, variance: Array | None = None, probabilities: Sequence[float] | None = None
+    ) -> Array:
+        """The quantiles `(Q, H, C)` of the rows that were forecast as `mean` `(H, C)`, never crossing; pure.
+
+        Args:
+            mean: The forecast from the row revealed last.
+            variance: What the forecaster says of its errors `(H, C)`; used before the first error is known.
+            probabilities: Any between 0 and 1, rising; the calibrator's own unless given.
+        """
         self._check(mean)
-        size = self._sizes(variance)
-        rising: Array = mean + size * np.moveaxis(self._quantile, 2, 0)
-        return rising
+        weights = self._weights if probabilities is None else _weights(probabilities)
+        knots = np.maximum.accumulate(self._knots, axis=0)
+        knots *= self._sizes(variance) * np.exp(self._factor)
+        knots += mean
+        quantiles: Array = (weights @ knots.reshape(len(KNOTS), -1)).reshape(-1, *mean.shape)
+        # Rounding may let neighbours without any distance cross by the last bit.
+        return np.maximum.accumulate(quantiles, axis=0, out=quantiles)
+
+    def samples(self, mean: Array, count: int, generator: np.random.Generator, variance: Array | None = None) -> Array:
+        """Draws `(N, H, C)` from the same distribution, each step and channel for itself; pure but for the generator.
+
+        >>> calibrator = Calibrator(Task(window=1, horizon=2, channels=1))
+        >>> calibrator.samples(np.zeros((2, 1)), 3, np.random.default_rng(0)).shape
+        (3, 2, 1)
+        """
+        grid = (np.arange(1, 200) / 200).tolist()
+        table = self.quantiles(mean, variance, [0.0005, 0.002, *grid, 0.998, 0.9995])
+        places = np.interp(
+            generator.uniform(size=(count, *mean.shape)), [0.0005, 0.002, *grid, 0.998, 0.9995], np.arange(len(table))
+        )
+        below = np.minimum(places.astype(np.int64), len(table) - 2)
+        low, high = (np.take_along_axis(table, below + more, axis=0) for more in (0, 1))
+        drawn: Array = low + (places - below) * (high - low)
+        return drawn
 
     def push(self, mean: Array, variance: Array | None = None) -> None:
         """Remember the forecast from the row revealed last; its errors count when its rows come."""
         self._check(mean)
-        place = self._rows % self.task.horizon
+        place = self.scales.rows % self.task.horizon
         self._mean[place] = mean
         self._unit[place] = self._sizes(variance)
+        self._issued[place] = np.exp(self._factor)
 
     def reveal(self, row: Array) -> None:
         """Learn from the next row `(C,)`: step `h` of the forecast made `h` rows ago. What is not finite is missing."""
         if row.shape != (self.task.channels,):
             raise ShapeError(f"row has shape {row.shape}, expected ({self.task.channels},)")
-        self._rows += 1
-        places = (self._rows - 1 - self._steps) % self.task.horizon
+        rows, horizon = self.scales.rows + 1, self.task.horizon
+        places = (rows - 1 - self._steps) % horizon
         error = row - self._mean[places, self._steps]  # (H, C)
         known = np.isfinite(error)
+        error[~known] = 0.0
         if known.any():
-            self._move(np.where(known, error, 0.0), known, self._unit[places, self._steps])
-        self._mean[self._rows % self.task.horizon] = np.nan
+            self._learn(error / self._unit[places, self._steps], known, self._issued[places])
+        self.scales.move(error, known)
+        self._units = None
+        self._mean[rows % horizon] = np.nan
 
-    def _move(self, error: Array, known: npt.NDArray[np.bool_], unit: Array) -> None:
-        score = error / unit
-        above = score[:, :, None] > self._quantile
-        # The first errors count as if some had been seen before them: one alone would move the outer quantiles far.
-        seen = np.minimum(self._count + YOUNG, self.memory)
-        step = (self._p - 1 + above) / (seen[:, :, None] * self._density)
-        np.add(self._quantile, step, out=self._quantile, where=known[:, :, None])
-        # Where an error falls between two neighbours they move towards each other and may cross.
-        self._quantile.sort(axis=2)
-        magnitude = np.abs(error)
-        limit = np.where(self._count < YOUNG, np.inf, WINSOR * self._size)
-        weight = known / np.minimum(self._count + 1, self.size_memory)
-        self._size += weight * (np.minimum(magnitude, limit) - self._size)
-        np.maximum(self._size, TINY, out=self._size)
-        self._count += known
+    def _learn(self, score: Array, known: npt.NDArray[np.bool_], issued: Array) -> None:
+        """Move the factor and the knots by errors in units `(H, C)`."""
+        now = score / np.exp(self._factor)
+        missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
+        here = np.count_nonzero(known, axis=0)
+        share = np.count_nonzero(missed, axis=0) / np.maximum(here, 1) - 0.1
+        self._factor = np.clip(LEAK * (self._factor + GAIN * np.where(here, share, 0.0)), -WIDEST, WIDEST)
+        rate = known / np.minimum(self.scales.count + PRIOR, self.memory)
+        np.greater(score / issued, self._knots, out=self._above)
+        self._move[...] = self._down
+        np.copyto(self._move, self._up, where=self._above)
+        self._move *= rate
+        self._knots += self._move
 
     def _sizes(self, variance: Array | None) -> Array:
-        """The running sizes; for steps without errors so far the size of the last step that has some."""
-        if self._count.all():
-            return self._size
-        start = np.ones_like(self._size)
-        if variance is not None:
-            # A logistic of scale s has the variance (pi s)² / 3.
-            start = np.broadcast_to(np.sqrt(3 * variance) / (math.pi * LOGISTIC), self._size.shape)
-        known = self._count > 0
-        last = np.maximum.accumulate(np.where(known, self._steps[:, None], -1), axis=0)
-        earlier: Array = np.take_along_axis(self._size, np.maximum(last, 0), axis=0)
-        return np.where(last >= 0, earlier, start)
+        if not self.scales.count.all():  # then the variance may matter
+            return self.scales.units(variance)
+        if self._units is None:
+            self._units = self.scales.units()
+        return self._units
 
     def _check(self, mean: Array) -> None:
-        if mean.shape != self._size.shape:
-            raise ShapeError(f"mean has shape {mean.shape}, expected {self._size.shape}")
+        if mean.shape != self.scales.size.shape:
+            raise ShapeError(f"mean has shape {mean.shape}, expected {self.scales.size.shape}")
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""
-        return {"rows": self._rows, **{name: torch.from_numpy(array.copy()) for name, array in self._arrays().items()}}
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in self._arrays().items()}
+        return {"rows": self.scales.rows, **tensors}
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
@@ -167,13 +190,22 @@ class Calibrator:
             found.append((array, value))
         for array, value in found:
             array[...] = value.numpy()
-        self._rows = rows
+        self.scales.rows = rows
+        self._units = None
 
     def _arrays(self) -> dict[str, Array]:
         return {
-            "count": self._count,
-            "size": self._size,
-            "quantile": self._quantile,
+            **self.scales.arrays(),
+            "knots": self._knots,
+            "factor": self._factor,
             "mean": self._mean,
             "unit": self._unit,
+            "issued": self._issued,
         }
+
+
+def _weights(probabilities: Sequence[float]) -> Array:
+    levels = np.array(probabilities, dtype=np.float64)
+    if not (len(levels) and np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1):
+        raise OptionError(f"probabilities are {tuple(probabilities)}, expected rising numbers between 0 and 1")
+    return interpolation(KNOTS, levels)
