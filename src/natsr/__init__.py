@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from natsr.client import ServiceError as ServiceError
     from natsr.forecasters.base import Forecast as Forecast
     from natsr.forecasters.base import Forecaster as Forecaster
+    from natsr.keyed import Fleet as Fleet
     from natsr.likelihoods import Gaussian as Gaussian
     from natsr.likelihoods import StudentT as StudentT
     from natsr.live import Live as Live
@@ -38,6 +39,7 @@ _HOMES = {
     "ServiceError": "client",
     "Forecast": "forecasters.base",
     "Forecaster": "forecasters.base",
+    "Fleet": "keyed",
     "Gaussian": "likelihoods",
     "StudentT": "likelihoods",
     "Live": "live",

@@ -70,6 +70,10 @@ class Apart(Learners):
     def __len__(self) -> int:
         return len(self.forecasters)
 
+    def join(self, forecasters: Sequence[Forecaster]) -> None:
+        """Take in more learners, after the others."""
+        self.forecasters += forecasters
+
     def forecast(self, windows: Sequence[Tensor | None]) -> list[Forecast | None]:
         self.check(windows)
         pairs = zip(self.forecasters, windows, strict=True)

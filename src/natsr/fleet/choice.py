@@ -26,7 +26,7 @@ class Way(NamedTuple):
     size: int
     threads: int
 
-    def of(self, forecasters: Sequence[Forecaster]) -> Learners:
+    def of(self, forecasters: Sequence[Forecaster]) -> Apart | Tiles:
         """The forecasters as learners that are stepped so."""
         if not self.size:
             return Apart(forecasters, self.threads)
@@ -36,7 +36,7 @@ class Way(NamedTuple):
 _known: dict[tuple[Shape, int, int], Way] = {}
 
 
-def best(forecasters: Sequence[Forecaster], threads: int | None = None) -> Learners:
+def best(forecasters: Sequence[Forecaster], threads: int | None = None) -> Apart | Tiles:
     """The forecasters as learners, stepped in the fastest way.
 
     On a GPU they step together. On a CPU a few steps of noise are timed, each learner on its own and in
