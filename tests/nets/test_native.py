@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from natsr.native.calls import library
-from natsr.nets.native import NativeTCN, tcn
+from natsr.native.calls import Move, library
+from natsr.nets.native import NativeTCN, NativeTrace, tcn
 from natsr.nets.tcn import ConeTCN
 from natsr.types import Task
 
@@ -107,6 +107,24 @@ def test_weights_may_be_changed_replaced_and_copied() -> None:
     assert_near(ours.forward(x), theirs.forward(x))
     ours.weights.zero_()
     assert_near(twin.forward(x), theirs.forward(x))
+
+
+def test_a_gradient_that_is_too_long_moves_nothing() -> None:
+    ours, theirs = pair(8, 2, 8, 12)
+    x, pull = torch.randn(3, 8, 5), torch.randn(3, 6)
+    gradient = theirs.gradient(theirs.trace(x), pull)
+    length, before = float(gradient.norm()), ours.weights.clone()
+    for spoilt, largest in ((pull, 0.999 * length), (pull * math.nan, 1e15), (pull * math.inf, 1e15)):
+        trace = ours.trace(x)
+        assert isinstance(trace, NativeTrace)
+        assert not ours.descend(trace, spoilt, Move(0.1), largest)
+        assert torch.equal(ours.weights, before)
+    # The bound alone would refuse this one.
+    trace = ours.trace(x)
+    assert isinstance(trace, NativeTrace)
+    assert ours.squared_bound(trace, pull) > (1.001 * length) ** 2
+    assert ours.descend(trace, pull, Move(0.1), 1.001 * length)
+    assert_near(ours.weights, before - 0.1 * gradient)
 
 
 def test_float64_is_left_to_torch() -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from natsr.native.calls import Moments, Move
 from natsr.types import State, StateError
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls AdamW's history
@@ -14,6 +15,9 @@ _MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls AdamW's history
 
 class Finish(Protocol):
     """Moves flat weights against a direction."""
+
+    def move(self, weights: Tensor) -> Move:
+        """What `step` does to these weights, for compiled code that does it instead."""
 
     def step(self, weights: Tensor, direction: Tensor) -> None:
         """Change `weights` in place."""
@@ -33,6 +37,10 @@ class Sgd:
 
     def step(self, weights: Tensor, direction: Tensor) -> None:
         weights.sub_(direction, alpha=self.rate)
+
+    def move(self, weights: Tensor) -> Move:
+        del weights
+        return Move(self.rate)
 
     def state_dict(self) -> State:
         return {}
@@ -67,22 +75,32 @@ class AdamW:
         self._optimizer.step()
         parameter.grad = None
 
+    def move(self, weights: Tensor) -> Move:
+        if self._optimizer is None or self._weights is not weights:
+            self._bind(weights)
+        assert self._optimizer is not None
+        history, group = next(iter(self._optimizer.state.values())), self._optimizer.param_groups[0]
+        moments = Moments(*(history[name] for name in _MOMENTS))
+        return Move(self.rate, moments, group["betas"], group["eps"], self.decay)
+
     def _bind(self, weights: Tensor) -> None:
         """Make the library's optimiser for this vector, which it then shares."""
         loaded = self._history()
         parameter = nn.Parameter(weights)
         self._weights = weights
         self._optimizer = torch.optim.AdamW([parameter], lr=self.rate, weight_decay=self.decay, fused=True)
-        if loaded:
-            self._optimizer.state[parameter] = {
-                name: part.to(device=weights.device, copy=True) for name, part in loaded.items()
-            }
+        if not loaded:  # as the library begins, at its first step
+            loaded = {name: torch.zeros_like(weights) for name in _MOMENTS[:2]}
+            loaded |= {"step": torch.zeros((), dtype=torch.float32, device=weights.device)}
+        self._optimizer.state[parameter] = {
+            name: part.to(device=weights.device, copy=True) for name, part in loaded.items()
+        }
 
     def _history(self) -> dict[str, Tensor]:
         if self._optimizer is None:
             return self._loaded
-        moments: dict[str, Tensor] = next(iter(self._optimizer.state.values()), {})
-        return moments
+        moments: dict[str, Tensor] = next(iter(self._optimizer.state.values()))
+        return moments if float(moments["step"]) else {}
 
     def state_dict(self) -> State:
         return {name: part.clone() for name, part in self._history().items()}

@@ -17,9 +17,10 @@ weights go back to the last ones that were known to be sane, and that is counted
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
-from dataclasses import dataclass, field
-from typing import Generic, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,62 +29,22 @@ from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import Finish
 from natsr.forecasters.frame import Frame
 from natsr.forecasters.natural import Natural, NaturalInfo, WeightedLoss
-from natsr.forecasters.warm import WarmUp, dropout_mask, masked_error, train
+from natsr.forecasters.verdict import Batch, Learning, Scale, Verdict, judge
+from natsr.forecasters.verdict import Reduction as Reduction
+from natsr.forecasters.warm import dropout_mask, train
 from natsr.likelihoods import Likelihood
 from natsr.nets.base import Network, Traced
+from natsr.nets.native import NativeTCN, NativeTrace
 from natsr.replay import Reservoir
 from natsr.state import on_device
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
 T = TypeVar("T", bound=Traced)
-Reduction = Literal["root", "mean", "sum"]
 _LARGEST = 1e15  # a direction beyond this overflows when AdamW squares it
 _COUNTS = ("steps", "refused", "refreshes", "restored")
 _SLOTS = ("finish", "replay", "natural")
 _SANE_EVERY = 100  # steps between copies of weights that gave sane outputs
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How a step is put together, whatever the network.
-
-    Args:
-        reduction: The loss of an example is the sum over its `m` outputs divided by `√m` (`root`), `m` (`mean`) or 1.
-            With `root` the theorem's bound, which grows as `√m` for the sum, is the same for every horizon and width,
-            and so is the safe rate (docs/decisions/0002).
-        share: Weight of the replayed examples against the new ones, `λ`.
-        draws: Examples replayed at each step.
-        distil: Weight of the pull towards the outputs that were stored with the replayed examples (DER++).
-        scale_rate: Rate of the dynamic scale, `α_s`; 0 keeps it.
-        scale_floor: The variance never falls below this.
-        scale_reading: `variance` uses one number throughout; `precursor` uses it as a standard deviation in the loss,
-            the Fisher information and the damping and as a variance in its own update, as the published code does.
-        dropout: Share of the last hidden layer that is dropped while learning online.
-        online: Whether `learn` changes anything; off, the network stays as the warm-up left it.
-        warm: The offline phase.
-    """
-
-    reduction: Reduction = "root"
-    share: float = 0.2
-    draws: int = 8
-    distil: float = 0.0
-    scale_rate: float = 0.0
-    scale_floor: float = 1e-4
-    scale_reading: Literal["variance", "precursor"] = "variance"
-    dropout: float = 0.0
-    online: bool = True
-    warm: WarmUp = field(default_factory=WarmUp)
-
-
-class Batch(NamedTuple):
-    """What one step learns from: new examples first, replayed ones after."""
-
-    window: Tensor  # (B, L, D)
-    target: Tensor  # (B, m), NaN = unknown
-    coefficient: Tensor  # (B,): the loss is Σ_b coefficient_b · Σ_outputs ℓ
-    stored: Tensor | None  # (replayed, m), outputs as they were when the replayed examples were new
-    new: int
 
 
 @dataclass
@@ -157,10 +118,11 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.steps += 1
         keep = dropout_mask((len(batch.window), self.net.hidden), self.learning.dropout, self.generator)
         trace = self.net.trace(batch.window, None if keep is None else keep.to(batch.window))
-        sane = self._is_sane(trace.output)
+        verdict = judge(batch, trace.output, Scale(self.likelihood, self._scale), self.learning, self._compiled)
+        sane = self._is_sane(verdict.farthest)
         if not sane and bool(batch.window.isfinite().all()):
             self._restore()
-        elif not sane or not self._step(batch, trace):  # NaN in a window is not the network's fault
+        elif not sane or not self._step(trace, verdict):  # NaN in a window is not the network's fault
             self.refused += 1
         self._remember(example, window, trace.output[: batch.new])
 
@@ -184,9 +146,14 @@ class NeuralForecaster(Forecaster, Generic[T]):
 
     # ---- one step ------------------------------------------------------------------------------------------------
 
-    def _is_sane(self, output: Tensor) -> bool:
-        """Whether data could ask for these outputs; now and then keeps a copy of the weights that gave them."""
-        if not float(output.abs().max()) < self.frame.farthest:
+    @property
+    def _compiled(self) -> ctypes.CDLL | None:
+        """The library, where the network runs in C."""
+        return self.net.compiled if isinstance(self.net, NativeTCN) and self.net.is_native else None
+
+    def _is_sane(self, farthest: float) -> bool:
+        """Whether data could ask for such outputs; now and then keeps a copy of the weights that gave them."""
+        if not farthest < self.frame.farthest:
             return False
         if self.steps % _SANE_EVERY == 0:
             self._sane.copy_(self.net.weights)
@@ -201,66 +168,43 @@ class NeuralForecaster(Forecaster, Generic[T]):
 
     def _batch(self, window: Tensor, target: Tensor) -> Batch | None:
         """New and replayed examples with their weights; nothing if no label is known."""
-        known = target.isfinite().sum(1)
-        if not int(known.sum()):
+        if not bool(target.isfinite().any()):
             return None
-        stored = None
-        share, new, drawn = self.learning.share, len(window), 0
+        stored, new = None, len(window)
         if self.replay is not None and len(self.replay) and self.learning.draws > 0:
             old_window, old_target, *rest = self.replay.draw(self.learning.draws)
-            drawn, stored = len(old_window), rest[0] if rest else None
+            stored = rest[0] if rest else None
             window, target = torch.cat([window, old_window]), torch.cat([target, old_target])
-        counts = target.isfinite().sum(1).to(target)
-        rest_share = share / (1 + share + self.learning.distil) if drawn else 0.0
-        new_share = 1 / (1 + share + self.learning.distil) if drawn else 1.0
-        coefficient = torch.empty_like(counts)
-        coefficient[:new] = new_share / counts[:new].sum()
-        coefficient[new:] = rest_share / counts[new:].sum().clamp(min=1)
-        return Batch(window, target, coefficient * self._factor, stored, new)
+        return Batch(window, target, stored, new)
 
-    @property
-    def _factor(self) -> float:
-        m = self.task.outputs
-        return {"root": math.sqrt(m), "mean": 1.0, "sum": float(m)}[self.learning.reduction]
-
-    def _step(self, batch: Batch, trace: T) -> bool:
+    def _step(self, trace: T, verdict: Verdict) -> bool:
         """Compute the whole step, then take it; `False`, and nothing changed, if any of it is not finite."""
-        output = trace.output
-        error, _ = masked_error(output, batch.target)
-        loss = float((self.likelihood.nll(error).sum(1) @ batch.coefficient) / self._factor)
-        pull = self.likelihood.score(error) * batch.coefficient[:, None]
-        if batch.stored is not None and self.learning.distil:
-            drift = self.likelihood.score(batch.stored - output[batch.new :])
-            weight = self._factor * self.learning.distil / (1 + self.learning.share + self.learning.distil)
-            pull[batch.new :] += drift * (weight / drift.numel())
-        if not math.isfinite(loss):
-            return False
-        scale = self._moved(error[batch.target.isfinite()])
-        if not math.isfinite(scale):
+        loss, scale = verdict.loss, verdict.scale
+        if not (math.isfinite(loss) and math.isfinite(scale)):
             return False
         if self.natural is None:
-            gradient = self.net.gradient(trace, pull)
-            if not float(gradient.norm()) < _LARGEST:
+            if not self._descend(trace, verdict.pull):
                 return False
-            self.finish.step(self.net.weights, gradient)
             self._take(None, None, scale, loss)
             return True
-        weights = batch.coefficient * batch.target.isfinite().sum(1)
-        measured = WeightedLoss(loss, self.likelihood, weights / weights.sum(), self._factor)
-        proposal = self.natural.proposed(self.net, trace, pull, measured, self.generator)
+        factor = self.learning.factor(self.task.outputs)
+        measured = WeightedLoss(loss, self.likelihood, verdict.weights, factor)
+        proposal = self.natural.proposed(self.net, trace, verdict.pull, measured, self.generator)
         if proposal is None or not proposal.info.norm < _LARGEST:
             return False
         self.finish.step(self.net.weights, self.natural.direction(proposal))
         self._take(proposal.after, proposal.info, scale, loss)
         return True
 
-    def _moved(self, error: Tensor) -> float:
-        """The tracked scale after these errors."""
-        learning = self.learning
-        if not learning.scale_rate:
-            return self._scale
-        tracked = self.likelihood.with_variance(self._scale)
-        return tracked.adapted(error, learning.scale_rate, learning.scale_floor).variance
+    def _descend(self, trace: T, pull: Tensor) -> bool:
+        """Go against the gradient, unless it is too large."""
+        if isinstance(self.net, NativeTCN) and isinstance(trace, NativeTrace):
+            return self.net.descend(trace, pull, self.finish.move(self.net.weights), _LARGEST)
+        gradient = self.net.gradient(trace, pull)
+        if not float(gradient.norm()) < _LARGEST:
+            return False
+        self.finish.step(self.net.weights, gradient)
+        return True
 
     def _take(self, natural: Natural[T] | None, info: NaturalInfo | None, scale: float, loss: float) -> None:
         """Make the step's other results the state."""

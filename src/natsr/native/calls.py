@@ -6,6 +6,7 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -46,6 +47,32 @@ def library() -> ctypes.CDLL | None:
 def at(tensor: Tensor | None) -> int | None:
     """Where a tensor's numbers lie."""
     return None if tensor is None else tensor.data_ptr()
+
+
+class Moments(NamedTuple):
+    """AdamW's history of the directions; compiled code changes it in place."""
+
+    mean: Tensor
+    square: Tensor
+    taken: Tensor  # steps
+
+
+class Move(NamedTuple):
+    """A finish as numbers, for compiled code."""
+
+    rate: float
+    moments: Moments | None = None
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    decay: float = 0.0
+
+
+def counted(move: Move) -> ctypes.Array[ctypes.c_double]:
+    """A move as C reads it; it counts as one more step."""
+    if move.moments is None:
+        return (ctypes.c_double * 7)(move.rate)
+    step = move.moments.taken.add_(1).item()
+    return (ctypes.c_double * 7)(move.rate, 1.0, *move.betas, move.eps, move.decay, step)
 
 
 class Context:

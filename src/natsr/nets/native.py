@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from natsr.fisher import Tap
-from natsr.native.calls import SLACK, Context, at, library
+from natsr.native.calls import SLACK, Context, Move, at, counted, library
 from natsr.nets.base import maps
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.types import Task
@@ -179,3 +179,21 @@ class NativeTCN(ConeTCN):
         """No gradient of `Σ grad · output` has a larger sum of squares than this; not finite if it is not."""
         context = self.pulled(trace, grad)
         return math.inf if context is None else float(context.library.step_bound(context.address))
+
+    def descend(self, trace: NativeTrace, grad: Tensor, move: Move, largest: float) -> bool:
+        """Move the weights against the gradient of `Σ grad · output`, unless that is longer than `largest`.
+
+        The gradient is never whole in memory: a few rows of a layer are made and taken at once. That they are in order
+        is known before, from a bound on their length; only where the bound is too large is the gradient measured.
+        """
+        context = self.pulled(trace, grad)
+        assert context is not None
+        bound = context.library.step_bound(context.address)
+        if not bound < largest**2:
+            flat = torch.empty_like(self.weights)
+            context.library.cone_gradient(context.address, at(flat))
+            if not float(flat.norm()) < largest:
+                return False
+        mean, square = (None, None) if move.moments is None else move.moments[:2]
+        context.library.step_descend(context.address, counted(move), self.place(), at(mean), at(square))
+        return True
