@@ -1,0 +1,145 @@
+"""Mixing experts online: the weights of a mean, learned from how each expert did, with a bound on the regret.
+
+All rules share one interface and work on many problems at once: one for each step ahead and channel, `(H, C)`, with `E`
+experts each. `weights` says how to mix; `update` takes the experts' forecasts, the mixture that was given and the value
+that came. The loss is the absolute error. With the *gradient trick* an expert is not charged its own loss but the
+linear function `g · f_i`, where `g` is the sign of the mixture's error; a small regret for these linear losses is a
+small regret against the best fixed *mixture*, not only against the best single expert.
+
+With `r_i = g (ŷ - f_i)` (what would have been gained by going to expert `i`), the sums below discounted by `discount` a
+row, and `N` experts:
+
+- **ML-Poly** (Gaillard, Stoltz, van Erven 2014): `R_i = Σ r_i`, weights proportional to `max(R_i, 0) / (1 + Σ r_i²)`.
+  No rate to tune. Regret without discounting: `R_i ≤ sqrt(N (1 + ln(1 + T)) (1 + Σ r_i²))` for `|r| ≤ 1`.
+- **BOA** (Wintenberger 2017): weights proportional to `η_i exp(η_i R_i - η_i² Σ r_i²)`, with a rate for each expert
+  that falls as its `Σ r_i²` grows.
+- **EWA**: weights proportional to `exp(η R_i)`, `η = sqrt(ln N / Σ max_i r_i²)`.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Arrays = dict[str, npt.NDArray[np.generic]]
+
+_TINY, _HUGE = 1e-12, 1e60
+#: Regrets are cut at so many times the usual size of the largest in a row.
+WILD = 6.0
+SIZE_RATE = 0.01
+YOUNG = 20
+
+
+class Aggregator(abc.ABC):
+    """Weights for `experts` forecasts of each of `shape` values.
+
+    Args:
+        experts: How many, `N`.
+        shape: Of what is forecast, `(H, C)`.
+        discount: What a regret weighs one row later; 1 never forgets.
+    """
+
+    def __init__(self, experts: int, shape: tuple[int, ...], discount: float = 1.0) -> None:
+        self.discount = discount
+        self.regret = np.zeros((experts, *shape))
+        self.square = np.zeros((experts, *shape))
+        self.size = np.zeros(shape)  # mean square of the largest regret in a row
+        self.count = np.zeros(shape)  # rows in it
+        self.weights = np.full((experts, *shape), 1 / experts)
+
+    def update(self, forecasts: Array, mixture: Array, truth: Array) -> None:
+        """Learn what came.
+
+        Args:
+            forecasts: `(E, H, C)`.
+            mixture: `(H, C)`, what was answered.
+            truth: Broadcasts to `(H, C)`; NaN where unknown, and nothing is learned there.
+        """
+        sign = np.nan_to_num(np.sign(mixture - truth), nan=0.0)
+        gained = mixture - forecasts
+        gained *= sign
+        self.learn(self._held(gained))
+
+    def _held(self, gained: Array) -> Array:
+        """Regrets cut where they are far beyond the usual: one wild row must not outweigh all others for long."""
+        largest = (gained * gained).max(0)
+        largest = np.minimum(largest, np.where(self.count < YOUNG, _HUGE, WILD**2 * self.size))
+        self.count += largest > 0
+        self.size += np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1)) * (largest - self.size)
+        limit = np.sqrt(largest)
+        return np.clip(gained, -limit, limit, out=gained)
+
+    def learn(self, gained: Array) -> None:
+        """Learn instantaneous regrets `(E, H, C)`: how much better than the mixture each expert was."""
+        if self.discount < 1:
+            self.regret *= self.discount
+            self.square *= self.discount
+        self.regret += gained
+        self._take(gained)
+        scores = self._scores()
+        total = scores.sum(0)
+        np.divide(scores, total, out=self.weights, where=total > _TINY)
+
+    def _take(self, gained: Array) -> None:
+        self.square += gained * gained
+
+    @abc.abstractmethod
+    def _scores(self) -> Array:
+        """Weights that need not sum to one; where they are all zero the weights stay as they are."""
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        return {
+            "regret": self.regret,
+            "square": self.square,
+            "weights": self.weights,
+            "size": self.size,
+            "count": self.count,
+        }
+
+
+class MLPoly(Aggregator):
+    """Weights by positive regret, each with its own rate.
+
+    Example:
+        >>> rule = MLPoly(2, (1,))
+        >>> for _ in range(50):
+        ...     rule.update(np.array([[1.0], [3.0]]), rule.weights.T @ np.array([1.0, 3.0]), np.array([1.0]))
+        >>> bool(rule.weights[0, 0] > 0.99)
+        True
+    """
+
+    def _scores(self) -> Array:
+        scores = np.maximum(self.regret, 0.0)
+        scores /= 1.0 + self.square
+        return scores
+
+
+class BOA(Aggregator):
+    """Bernstein online aggregation: exponential weights with a second-order correction and rates of their own."""
+
+    def _scores(self) -> Array:
+        experts = len(self.regret)
+        rate = np.minimum(0.5, np.sqrt(np.log(experts) / (1.0 + self.square)))
+        exponent = rate * self.regret - rate**2 * self.square
+        exponent -= exponent.max(0)
+        return np.asarray(rate * np.exp(exponent))
+
+
+class EWA(Aggregator):
+    """Exponentially weighted averaging with one rate for all experts, which falls as regrets come in."""
+
+    def _take(self, gained: Array) -> None:
+        self.square += (gained * gained).max(0)
+
+    def _scores(self) -> Array:
+        rate = np.sqrt(np.log(len(self.regret)) / (1.0 + self.square))
+        exponent = rate * self.regret
+        exponent -= exponent.max(0)
+        return np.asarray(np.exp(exponent))
+
+
+RULES: dict[str, type[Aggregator]] = {"mlpoly": MLPoly, "boa": BOA, "ewa": EWA}

@@ -1,0 +1,125 @@
+"""Which experts `auto` has: one fixed set for every stream, scaled to its width and its season.
+
+Nothing here depends on the data but their shape, and the one period that `Clock` looks for in them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from natsr.aggregate import MLPoly
+from natsr.experts.base import Group
+from natsr.experts.layouts import Everything, Neighbours, Own, Seasons, Turned, Waves
+from natsr.experts.least_squares import Knobs, LeastSquares
+from natsr.experts.panel import Panel
+from natsr.experts.past import Arrays, Past
+from natsr.experts.periods import find_period
+from natsr.experts.plain import LastValue, Means, Seasonal
+from natsr.experts.smooth import Smooth, Smoothing
+from natsr.types import Task
+
+#: What a regret weighs one row later.
+DISCOUNT = 0.999
+#: No period, and so nothing that an expert looks back on, is longer than this many rows.
+LONGEST = 1440
+#: A period that is found in the stream is at most this long, or as long as a week.
+FOUND_LONGEST = 400
+#: Numbers in the covariances of one regressor, over all channels: wide streams get fewer lags.
+ROOM = 1_600_000
+
+_DAILY = (
+    Smoothing(0.05, 0.05),
+    Smoothing(0.2, 0.1),
+    Smoothing(0.5, 0.2),
+    Smoothing(0.3, 0.1, trend=0.05, damping=0.9),
+    Smoothing(0.1, 0.05, dof=5),
+    Smoothing(0.5, 0.2, dof=5),
+)
+_WEEKLY = (Smoothing(0.05, 0.1), Smoothing(0.3, 0.2), Smoothing(0.2, 0.1, dof=5))
+_FOUND = (Smoothing(0.2, 0.1),)
+
+
+class Clock:
+    """The periods that experts share: the season, seven of it, and one that is found in the stream.
+
+    A stream without a natural season gets the period that is found in its place, too.
+
+    Args:
+        task: Its season, in rows.
+    """
+
+    def __init__(self, task: Task) -> None:
+        season = min(task.season, LONGEST)
+        week = 7 * season if 7 * season <= LONGEST else season
+        self._natural = season > 1
+        self.longest = max(week, FOUND_LONGEST)
+        self.day, self.week, self.found = (_period(rows) for rows in (season, week, season))
+
+    def look(self, past: Past) -> None:
+        """Look for a period now and then: at 128 rows, 256, 512, and every 1,024 from there on."""
+        seen = past.seen
+        if not (seen in (128, 256, 512) or seen % 1024 == 0):
+            return
+        rows = past.clean(min(seen, 3 * self.longest, past.keep))
+        day, week = self.day["period"], self.week["period"]
+        if not self._natural:
+            day[:] = min(max(1, find_period(rows)), self.longest)
+            week[:] = min(2 * int(day[0]), self.longest)
+        known = int(day[0])
+        near = tuple(number * known for number in range(1, 8)) if known > 1 else ()
+        found = find_period(rows, near)
+        self.found["period"][:] = min(found, self.longest) if found else known
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        return {"day": self.day["period"], "week": self.week["period"], "found": self.found["period"]}
+
+
+def _period(rows: int) -> Arrays:
+    return {"period": np.array([rows], dtype=np.int64)}
+
+
+def cheap(task: Task, clock: Clock) -> list[Group]:
+    """The experts that cost microseconds, last value first."""
+    channels, horizon = task.channels, task.horizon
+
+    def lags(wanted: int) -> int:
+        return max(4, min(wanted, int((ROOM / channels) ** 0.5)))
+
+    def squares(name: str, layout: Own | Seasons | Neighbours | Everything | Turned, knobs: Knobs) -> LeastSquares:
+        return LeastSquares(name, layout, channels, horizon, knobs)
+
+    day, week, found = clock.day, clock.week, clock.found
+    waves = Waves((day, week), (4, 3))
+    near = min(3, max(1, 120 // channels))
+    every = max(2, min(60, 300 // channels))
+    return [
+        LastValue(),
+        Seasonal("day", day, horizon, 7),
+        Seasonal("week", week, horizon, 4),
+        Seasonal("found", found, horizon, 2),
+        Means(channels, (0.1, 0.003)),
+        Smooth("day", day, channels, horizon, clock.longest, _DAILY),
+        Smooth("week", week, channels, horizon, clock.longest, _WEEKLY),
+        Smooth("found", found, channels, horizon, clock.longest, _FOUND),
+        squares("lags60", Own(lags(60)), Knobs(0.9999)),
+        squares("lags60_quick", Own(lags(60)), Knobs(0.999)),
+        squares("lags25_quicker", Own(lags(25)), Knobs(0.995, heads=("plain",))),
+        squares("lags200", Own(lags(200)), Knobs(0.9999)),
+        squares("lags400", Own(lags(400)), Knobs(0.99995, ridge=3.0, rows=16)),
+        squares("seasons", Seasons(30, (day, week), horizon, 14, waves), Knobs(0.9998)),
+        squares("turned", Turned(lags(26), day), Knobs(0.9998)),
+        squares("neighbours", Neighbours(lags(48), near, channels, waves), Knobs(0.9998, ridge=3.0)),
+        squares("everything", Everything(every, channels, waves), Knobs(0.9999, ridge=10.0, rows=16)),
+    ]
+
+
+def panel(task: Task) -> Panel:
+    """The cheap experts, mixed by ML-Poly with the absolute loss, the gradient trick and slowly fading regrets."""
+    clock = Clock(task)
+    groups = cheap(task, clock)
+    count = sum(len(group.names) for group in groups)
+    keep = max(4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
+    past = Past(task.channels, keep + task.horizon)
+    mixture = MLPoly(count, (task.horizon, task.channels), DISCOUNT)
+    return Panel(past, clock, groups, mixture, task.horizon)

@@ -1,0 +1,57 @@
+"""The guard: how far to go from the last value towards the mixture.
+
+Where nothing can be forecast (a random walk, a column that stands still) the best mixture is the last value, and any
+other weights, however small, cost a little for ever. The forecast is therefore `last + share · (mixture - last)`, and
+the share is the best, in hindsight, of a few; the losses of the share of 0 count a little less than they are, so that
+it takes proof to leave the last value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from natsr.experts.past import LARGEST, Array, Arrays
+
+SHARES = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+DISCOUNT = 0.9995
+#: A change counts as at most so many times the root mean square of changes.
+WILD, SIZE_RATE, YOUNG = 10.0, 0.01, 20
+#: By how much, relative to the loss of the last value, a share must be better for each unit of it.
+PROOF = 0.003
+
+
+class Guard:
+    """A share for each step and channel, chosen per channel over its neighbouring steps.
+
+    Args:
+        shape: `(H, C)`.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._loss = np.zeros((len(SHARES), *shape))
+        self._square, self._count = np.zeros(shape), np.zeros(shape)  # of changes, and how many are in it
+        self.share = np.ones(shape)
+
+    def mean(self, last: Array, mixture: Array) -> Array:
+        """The forecast; exactly the one or the other where the share is 0 or 1, however wild the last value."""
+        return np.where(self.share == 1, mixture, (1 - self.share) * last + self.share * mixture)
+
+    def update(self, last: Array, mixture: Array, truth: Array) -> None:
+        """Learn what each share would have lost."""
+        known = np.isfinite(truth)
+        change = np.where(known, np.minimum(np.abs(truth - last), LARGEST), 0.0)
+        square = np.minimum(change**2, np.where(self._count < YOUNG, np.inf, WILD**2 * self._square))
+        self._count += change > 0
+        self._square += known * np.maximum(SIZE_RATE, 1 / np.maximum(self._count, 1)) * (square - self._square)
+        limit = np.sqrt(square) + np.sqrt(self._square)
+        ahead = np.where(known, np.clip(truth - last, -limit, limit), 0.0)
+        gap = np.where(known, np.clip(mixture - last, -limit, limit), 0.0)
+        self._loss *= DISCOUNT
+        self._loss += np.abs(ahead - SHARES[:, None, None] * gap)
+        needed = self._loss + PROOF * SHARES[:, None, None] * self._loss[:1]
+        best = SHARES[needed.argmin(0)]
+        np.copyto(self.share, best)
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        return {"loss": self._loss, "share": self.share, "square": self._square, "count": self._count}

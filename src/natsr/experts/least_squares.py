@@ -1,0 +1,178 @@
+"""Recursive least squares with hundreds of lags, in blocks of rows.
+
+A forecast is the last value plus a linear function of a regressor `x` that is the same for every step ahead, so that
+all steps, and all ways of weighing their errors, share one covariance `P`. Taking rows in one by one reads and writes
+all of `P` for each; here `rows` of them wait and are taken in together (Woodbury's identity, exact), which costs a
+fraction and delays what the weights know by at most as many rows.
+
+- *Forgetting* multiplies the information by `forgetting` a row. The *ridge* fades with it and is given back one
+  coefficient at a time, as an observation of zero, so that `P` stays bounded where the data say nothing.
+- Each regressor has two *heads*: plain, and *clipped*, whose errors count as at most `CLIP` times their running mean
+  size (Huber). Both hold errors to `WILD` times that size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from natsr.experts.past import Array, Arrays, Flags, Past
+
+CLIP = 1.5
+WILD = 20.0
+SIZE_RATE = 0.005
+YOUNG = 20  # errors before any is clipped
+
+
+class Layout(Protocol):
+    """What a regressor is made of."""
+
+    #: Channels share one regressor and covariance, or have their own.
+    shared: bool
+    size: int
+
+    def build(self, past: Past, back: int, count: int) -> Array:
+        """`(G, count, n)`: those of `count` origins, the last of which lies `back` rows before the newest row."""
+
+
+class Knobs(NamedTuple):
+    """How one least-squares expert learns."""
+
+    forgetting: float
+    ridge: float = 1.0
+    rows: int = 8
+    heads: tuple[str, ...] = ("plain", "clipped")
+
+
+class LeastSquares:
+    """The heads of one regressor as experts.
+
+    Args:
+        name: Of the regressor.
+        layout: What it is made of.
+        channels: Values in a row, `C`.
+        horizon: Rows ahead, `H`.
+        knobs: How it learns.
+    """
+
+    def __init__(self, name: str, layout: Layout, channels: int, horizon: int, knobs: Knobs) -> None:
+        self.names = tuple(f"{name}_{head}" for head in knobs.heads)
+        self._layout, self._knobs, self._horizon = layout, knobs, horizon
+        self._groups = 1 if layout.shared else channels
+        self._outputs = horizon * (channels if layout.shared else 1)
+        size, heads = layout.size, len(knobs.heads)
+        self._covariance = np.tile(np.eye(size) / knobs.ridge, (self._groups, 1, 1))
+        self._weights = np.zeros((self._groups, size, heads * self._outputs))
+        self._error = np.zeros((self._groups, 1, heads * self._outputs))  # running mean size
+        self._errors = np.zeros((self._groups, 1, heads * self._outputs))  # how many are in it
+        self._clip = np.repeat([CLIP if head == "clipped" else WILD for head in knobs.heads], self._outputs)
+        self._counts = np.zeros(3, dtype=np.int64)  # rows waiting; the next coefficient to be renewed; fresh starts
+        self._due = np.zeros(1)
+
+    def observe(self, past: Past) -> None:
+        """Count the example that the newest row completes; take a block of them in when it is full."""
+        if past.seen <= self._horizon:
+            return
+        self._counts[0] += 1
+        # The first examples are taken in as they come: there is nothing yet that could wait.
+        rows = self._knobs.rows if past.seen > 20 * self._knobs.rows else 1
+        if self._counts[0] >= rows:
+            self._take_in(past, min(int(self._counts[0]), past.keep // 2))
+            self._counts[0] = 0
+
+    def _take_in(self, past: Past, count: int) -> None:
+        horizon, knobs = self._horizon, self._knobs
+        x = self._layout.build(past, horizon, count)  # (G, k, n)
+        labels, known = self._labels(past, count)  # (G, k, m) each
+        heads = len(knobs.heads)
+        error = np.tile(labels, heads) - x @ self._weights
+        error = self._clipped(error, np.tile(known, heads))
+        silent = np.asarray(~known.any(2))
+        if silent.any():
+            x = np.where(silent[:, :, None], 0.0, x)
+        x, error = self._with_ridge(x, error, count)
+        forget = knobs.forgetting**count
+        p, xt = torch.from_numpy(self._covariance), torch.from_numpy(np.ascontiguousarray(x))
+        gain = torch.bmm(xt, p)  # (G, k, n), of a symmetric matrix
+        inner = torch.bmm(gain, xt.transpose(1, 2))
+        inner.diagonal(dim1=1, dim2=2).add_(forget)
+        root, failed = torch.linalg.cholesky_ex(inner)
+        half = torch.linalg.solve_triangular(root, gain, upper=False)  # (G, k, n)
+        moved = torch.linalg.solve_triangular(root, torch.from_numpy(error), upper=False)
+        if bool(failed.any()) or not bool(half.sum().isfinite() & moved.sum().isfinite()):
+            self._restart()
+            return
+        torch.from_numpy(self._weights).baddbmm_(half.transpose(1, 2), moved)
+        p.baddbmm_(half.transpose(1, 2), half, beta=1 / forget, alpha=-1 / forget)
+
+    def _labels(self, past: Past, count: int) -> tuple[Array, Flags]:
+        """Changes from the last value of each origin, and which are known; `(G, count, m)`."""
+        horizon = self._horizon
+        rows = past.clean(count + horizon)
+        base = rows[:count]
+        ahead = np.lib.stride_tricks.sliding_window_view(rows[1:], horizon, axis=0)  # (count, C, H)
+        known = np.lib.stride_tricks.sliding_window_view(past.known_last(count + horizon - 1), horizon, axis=0)
+        change = ahead - base[:, :, None]
+        if self._groups == 1 and self._layout.shared:
+            return change.reshape(1, count, -1), known.reshape(1, count, -1)
+        return change.transpose(1, 0, 2), known.transpose(1, 0, 2)
+
+    def _clipped(self, error: Array, known: Flags) -> Array:
+        """Errors held to their usual size, zero where unknown; the size follows."""
+        limit = np.where(self._errors < YOUNG, np.inf, self._clip * self._error)
+        wild = np.where(self._errors < YOUNG, np.inf, WILD * self._error)
+        size = np.where(known, np.minimum(np.abs(error), wild), 0.0).sum(1, keepdims=True)
+        error = np.where(known, np.clip(error, -limit, limit), 0.0)
+        count = known.sum(1, keepdims=True) * ((size > 0) | (self._errors > 0))
+        self._errors += count
+        rate = np.minimum(1.0, count * np.maximum(SIZE_RATE, 1 / np.maximum(self._errors, 1)))
+        self._error += rate * (size / np.maximum(count, 1) - self._error)
+        return error
+
+    def _with_ridge(self, x: Array, error: Array, count: int) -> tuple[Array, Array]:
+        """The block with the coefficients whose ridge has half faded added as observations of zero."""
+        size, knobs = self._layout.size, self._knobs
+        self._due += size * count * -math.log(knobs.forgetting) / math.log(2)
+        due = min(int(self._due[0]), size)
+        if not due:
+            return x, error
+        self._due -= due
+        first = int(self._counts[1])
+        places = (first + np.arange(due)) % size
+        self._counts[1] = (first + due) % size
+        strength = math.sqrt(knobs.ridge / 2)
+        rows = np.zeros((self._groups, due, size))
+        rows[:, np.arange(due), places] = strength
+        return np.concatenate([x, rows], 1), np.concatenate([error, -strength * self._weights[:, places]], 1)
+
+    def _restart(self) -> None:
+        """Rounding has spoiled the covariance, or a value was beyond all bounds: begin again from the ridge."""
+        self._covariance[:] = np.eye(self._layout.size) / self._knobs.ridge
+        if not np.isfinite(self._weights).all():
+            self._weights[:] = 0.0
+        self._counts[2] += 1
+
+    def forecast(self, past: Past, out: Array) -> None:
+        """The last value and what the weights add to it."""
+        x = self._layout.build(past, 0, 1)
+        change = x @ self._weights
+        heads, channels = len(self.names), past.channels
+        base = past.clean(1)
+        if self._layout.shared:
+            np.add(change.reshape(heads, channels, -1).transpose(0, 2, 1), base, out=out)
+        else:
+            np.add(change.reshape(channels, heads, -1).transpose(1, 2, 0), base, out=out)
+
+    def arrays(self) -> Arrays:
+        """The solution so far and what goes with it."""
+        return {
+            "covariance": self._covariance,
+            "weights": self._weights,
+            "error": self._error,
+            "errors": self._errors,
+            "counts": self._counts,
+            "due": self._due,
+        }

@@ -1,0 +1,139 @@
+"""Experts at work on one stream: each new row is a label for what was forecast, and the origin of new forecasts.
+
+The forecasts of the last `H` origins wait here until their rows come. A row is step 1 of the newest of them, step 2 of
+the one before, and so on: the mixture learns from all of these at once, and so each label as soon as it is known.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from natsr.aggregate import Aggregator
+from natsr.experts.base import Group
+from natsr.experts.guard import Guard
+from natsr.experts.past import LARGEST, Array, Arrays, Past
+
+SIZE_RATE = 0.01  # weight of the newest error in its mean square
+WILD = 25.0  # times that mean square, at most
+FLOOR = 1e-8
+#: Forecasts are held to this many times the largest distance of late from the last value.
+FAR = 4.0
+FADE = 0.999
+
+
+class Clock(Protocol):
+    """Periods that experts share."""
+
+    def look(self, past: Past) -> None:
+        """A row has come: perhaps look for periods anew."""
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+
+
+class Panel:
+    """Groups of experts, the mixture of their forecasts, and how far off it is.
+
+    Args:
+        past: The rows; fresh.
+        clock: The periods; shared with the groups.
+        groups: The experts; the first is the last value.
+        mixture: Of all experts, for `(H, C)`.
+        horizon: Rows ahead, `H`.
+    """
+
+    def __init__(self, past: Past, clock: Clock, groups: list[Group], mixture: Aggregator, horizon: int) -> None:
+        self.past, self.clock, self.groups, self.mixture = past, clock, groups, mixture
+        self.names = tuple(name for group in groups for name in group.names)
+        channels = past.channels
+        self._steps = np.arange(horizon)
+        self._slots = horizon + 1
+        self._waiting = np.zeros((self._slots, len(self.names), horizon, channels))  # by origin
+        self._mixed = np.zeros((self._slots, 2, horizon, channels))  # the mixture, and after the guard
+        self._guard = Guard((horizon, channels))
+        self._square = np.zeros((horizon, channels))  # mean square of the errors
+        self._errors = np.zeros((horizon, channels))  # how many are in it
+        self._reach = np.zeros((horizon, channels))  # the largest changes of late
+
+    def advance(self, row: Array) -> None:
+        """Take the next row `(C,)`, NaN where missing: learn from it, then forecast from it."""
+        past, slot = self.past, self.past.seen % self._slots
+        past.push(row)
+        if past.seen > 1:
+            self._learn(row)
+        self.clock.look(past)
+        out, place = self._waiting[slot], 0
+        for group in self.groups:
+            group.observe(past)
+            group.forecast(past, out[place : place + len(group.names)])
+            place += len(group.names)
+        self._hold(out)
+        np.einsum("ehc,ehc->hc", self.mixture.weights, out, out=self._mixed[slot, 0])
+        self._mixed[slot, 1] = self._guard.mean(past.last(1), self._mixed[slot, 0])
+
+    def _hold(self, out: Array) -> None:
+        """Nothing that is not a number, nothing far beyond what the stream has done of late."""
+        far = FAR * np.maximum.accumulate(self._reach, axis=0) + 1e-6 if self.past.seen > self._slots else np.inf
+        base, others = self.past.clean(1), out[1:]  # the last value stays what it is
+        np.nan_to_num(others, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
+        np.clip(others, base - far, base + far, out=others)
+
+    def _learn(self, row: Array) -> None:
+        """The row is a label of each of the last `H` origins."""
+        newest = self.past.seen - 1
+        made = self._steps < newest  # origins that there were
+        origins = (newest - 1 - self._steps) % self._slots
+        truth = np.where(made[:, None], row, np.nan)
+        forecasts = self._waiting[origins, :, self._steps].transpose(1, 0, 2)
+        mixed = self._mixed[origins, :, self._steps]  # (H, 2, C)
+        self.mixture.update(forecasts, mixed[:, 0], truth)
+        self._guard.update(forecasts[0], mixed[:, 0], truth)
+        self._measure(mixed[:, 1], forecasts[0], truth)
+
+    def _measure(self, mean: Array, base: Array, truth: Array) -> None:
+        known = np.isfinite(truth)
+        square = np.where(known, np.clip(truth - mean, -LARGEST, LARGEST) ** 2, 0.0)
+        young = self._errors < 20
+        square = np.where(young, square, np.minimum(square, WILD * self._square))
+        self._errors += known
+        rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(self._errors, 1))
+        self._square += rate * (square - self._square)
+        change = np.where(known, np.abs(np.clip(truth - base, -LARGEST, LARGEST)), 0.0)
+        # One wild row must not lift the bound for all that come after it.
+        change = np.where(self._reach > 0, np.minimum(change, 2 * self._reach + 1e-12), change)
+        np.maximum(FADE * self._reach, change, out=self._reach)
+
+    def mean(self, back: int = 0) -> Array:
+        """The forecast from the newest row, `(H, C)`, or from the one `back` rows before, at most `H`."""
+        slot = (self.past.seen - 1 - back) % self._slots
+        if back == 0:
+            return np.array(self._mixed[slot, 1])
+        mixed = np.einsum("ehc,ehc->hc", self.mixture.weights, self._waiting[slot])
+        return self._guard.mean(self.past.last(1, back), mixed)
+
+    def variance(self) -> Array:
+        """Mean square of the forecast's errors, `(H, C)`; those of the steps before where there are none yet."""
+        square = np.where(self._errors > 0, self._square, np.maximum(self._square.max(0), FLOOR))
+        return np.maximum(square, FLOOR)
+
+    def weights(self) -> dict[str, float]:
+        """How much of the forecast is each expert's, over all steps and channels; the guard's share is last value's."""
+        share = self._guard.share
+        mean = (share * self.mixture.weights).mean((1, 2))
+        mean[0] += float((1 - share).mean())
+        return dict(zip(self.names, mean.tolist(), strict=True))
+
+    def arrays(self) -> dict[str, Arrays]:
+        """What must be carried on, part by part, to be written to in place."""
+        own: Arrays = {
+            "waiting": self._waiting,
+            "mixed": self._mixed,
+            "square": self._square,
+            "errors": self._errors,
+            "reach": self._reach,
+        }
+        parts = {"panel": own, "past": self.past.arrays(), "clock": self.clock.arrays()}
+        parts |= {"mixture": self.mixture.arrays(), "guard": self._guard.arrays()}
+        return parts | {f"group_{number}": group.arrays() for number, group in enumerate(self.groups)}

@@ -1,0 +1,52 @@
+"""Which periods a stream shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from natsr.experts.past import Array
+
+#: An autocorrelation below this is no period.
+CLEAR = 0.1
+SHORTEST = 3
+
+
+def find_period(rows: Array, without: tuple[int, ...] = ()) -> int:
+    """The lag, in rows, at which the values come back most clearly; 0 where there is none.
+
+    The autocorrelation of each channel, without its straight line, averaged over channels. A period is a local peak of
+    it that no shorter peak explains nearly as well.
+
+    Args:
+        rows: `(T, C)`.
+        without: Periods that are known already; they, and lags within a tenth of them, are left out.
+
+    Example:
+        >>> waves = np.sin(2 * np.pi * np.arange(600.0) / 37)[:, None]
+        >>> find_period(waves), find_period(waves, without=(37, 74, 111, 148, 185)), find_period(np.zeros((600, 1)))
+        (37, 0, 0)
+    """
+    length = len(rows)
+    longest = length // 3
+    if longest <= SHORTEST:
+        return 0
+    time = np.linspace(-1.0, 1.0, length)[:, None]
+    values = rows - rows.mean(0)
+    values = values - time * ((time * values).sum(0) / (time**2).sum())
+    power = (values**2).sum(0)
+    values = values[:, power > 1e-9 * length]
+    if not values.shape[1]:
+        return 0
+    values = values / np.sqrt((values**2).sum(0))
+    spectrum = np.abs(np.fft.rfft(values, 2 * length, axis=0)) ** 2
+    correlation = np.fft.irfft(spectrum, axis=0)[: longest + 1].mean(1)
+    correlation *= length / (length - np.arange(longest + 1))
+    inner = correlation[1:-1]
+    peaks = np.flatnonzero((inner >= correlation[:-2]) & (inner > correlation[2:])) + 1
+    peaks = peaks[(peaks >= SHORTEST) & (correlation[peaks] > CLEAR)]
+    for period in without:
+        peaks = peaks[np.abs(peaks - period) > 0.1 * period]
+    if not len(peaks):
+        return 0
+    best = correlation[peaks].max()
+    return int(peaks[correlation[peaks] >= 0.95 * best][0])

@@ -1,0 +1,89 @@
+"""Experts that learn next to nothing: values and means of the past."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from natsr.experts.past import Array, Arrays, Past
+
+
+class LastValue:
+    """The last value."""
+
+    names: tuple[str, ...] = ("last_value",)
+
+    def observe(self, past: Past) -> None:
+        """Nothing to learn."""
+
+    def forecast(self, past: Past, out: Array) -> None:
+        """The newest row, `H` times."""
+        out[:] = past.last(1)
+
+    def arrays(self) -> Arrays:
+        """Nothing to carry on."""
+        return {}
+
+
+class Seasonal:
+    """For one period: the value one period before; its mean over several; the last value moved as then.
+
+    Args:
+        name: Of the period.
+        period: In rows; an array of one, shared with whoever may change it.
+        horizon: Rows ahead, `H`.
+        cycles: Periods in the mean.
+    """
+
+    def __init__(self, name: str, period: Arrays, horizon: int, cycles: int) -> None:
+        self.names: tuple[str, ...] = (f"{name}_value", f"{name}_mean", f"{name}_change")
+        self._period = period["period"]
+        self._cycles = cycles
+        self._steps = np.arange(horizon)
+
+    def observe(self, past: Past) -> None:
+        """Nothing to learn."""
+
+    def forecast(self, past: Past, out: Array) -> None:
+        """Rows a whole number of periods before, the latest that are known."""
+        period = int(self._period[0])
+        place = self._steps % period
+        whole = past.clean(self._cycles * period).reshape(self._cycles, period, -1)
+        out[0] = past.last(period)[place]
+        out[1] = whole.mean(0)[place]
+        fade = 0.5 ** (self._steps / period)[:, None]
+        out[2] = out[0] + fade * (past.last(1) - past.last(1, period))
+
+    def arrays(self) -> Arrays:
+        """Nothing to carry on."""
+        return {}
+
+
+class Means:
+    """Running means that forget at several rates.
+
+    Args:
+        channels: Values in a row.
+        rates: Weights of the newest row.
+    """
+
+    def __init__(self, channels: int, rates: tuple[float, ...]) -> None:
+        self.names = tuple(f"mean_{rate:g}" for rate in rates)
+        self._rates = np.array(rates)[:, None]
+        self._mean = np.zeros((len(rates), channels))
+        self._count = np.zeros(channels)
+
+    def observe(self, past: Past) -> None:
+        """Move by the newest row."""
+        known = past.known_last(1)[0]
+        self._count += known
+        weight = known * np.maximum(self._rates, 1 / np.maximum(self._count, 1))
+        self._mean += weight * (past.clean(1) - self._mean)
+
+    def forecast(self, past: Past, out: Array) -> None:
+        """The means."""
+        del past
+        out[:] = self._mean[:, None]
+
+    def arrays(self) -> Arrays:
+        """The means and what they are made of."""
+        return {"mean": self._mean, "count": self._count}

@@ -1,0 +1,181 @@
+"""A panel of experts behind the two verbs of a forecaster.
+
+Experts need every row, and rows from further back than a window reaches. The rows come with the examples: each call of
+`learn` brings at least one that is new, in the window or among the labels. Where an example belongs in what is known
+already is found by comparing rows. A forecast is asked for with a window, and nothing may be learned from that. If it
+ends where the known rows end, which is usual, the answer is ready. If it ends later (the first `H` forecasts after the
+warm-up, whose examples have not matured) a copy of the panel takes the newer rows in and answers; if it ends earlier
+(the protocol `paper`), the experts' forecasts of that origin are mixed anew; if it is of another stream, a copy takes
+all of it in.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from natsr.experts.panel import Panel
+from natsr.experts.past import Array
+from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.streams import Windows
+from natsr.types import Example, State, StateError, Task
+
+#: Rows that are compared to find where a window belongs.
+COMPARED = 12
+
+
+class Pool(Forecaster):
+    """Forecasts of many experts, mixed.
+
+    Args:
+        task: What is forecast.
+        make: Makes the panel, fresh.
+    """
+
+    def __init__(self, task: Task, make: Callable[[Task], Panel]) -> None:
+        self.task = task
+        self._panel = make(task)
+        self._ahead: Panel | None = None  # a copy that has taken in rows of windows; can be made again at any time
+
+    # ---- forecasting ---------------------------------------------------------------------------------------------
+
+    def forecast(self, window: Tensor) -> Forecast:
+        """The mixture, and the mean square of its errors of late."""
+        self.check_window(window)
+        values = _values(window, self.task.channels)
+        found = [self._answer(rows) for rows in values]
+        mean = torch.from_numpy(np.stack([mean for mean, _ in found])).to(window)
+        return Forecast(mean, torch.from_numpy(np.stack([variance for _, variance in found])).to(window))
+
+    def _answer(self, rows: Array) -> tuple[Array, Array]:
+        newer = ahead_of(rows, self._panel, self.task.horizon)
+        if newer is not None and newer <= 0:
+            return self._panel.mean(-newer), self._panel.variance()
+        if newer is not None and self._ahead is not None:
+            since = ahead_of(rows, self._ahead, 0)
+            if since in (0, 1) and self._ahead.past.seen + since == self._panel.past.seen + newer:
+                return self._told(self._ahead, rows[len(rows) - since :])
+        panel = copy.deepcopy(self._panel)
+        answer = self._told(panel, rows if newer is None else rows[len(rows) - newer :])
+        if newer is not None:
+            self._ahead = panel
+        return answer
+
+    @staticmethod
+    def _told(panel: Panel, rows: Array) -> tuple[Array, Array]:
+        for row in rows:
+            panel.advance(row)
+        return panel.mean(), panel.variance()
+
+    # ---- learning ------------------------------------------------------------------------------------------------
+
+    def learn(self, example: Example) -> None:
+        """Take in every row that is new."""
+        values = _values(example.window, self.task.channels)
+        target = example.target.detach().cpu().double().numpy()
+        self._ahead = None
+        if example.fresh is None:
+            for window, rows in zip(values, target, strict=True):
+                self._take(window, rows)
+            return
+        # Of examples whose labels come row by row the first is the youngest: it holds all that is new, usually.
+        known = [int(np.flatnonzero(row)[-1]) + 1 if row.any() else 0 for row in example.fresh.cpu().numpy()]
+        if known and known[0] and _belongs(values[0], self._panel, known[0] - 1):
+            self._panel.advance(target[0, known[0] - 1])
+            return
+        for number in range(len(values) - 1, -1, -1):
+            self._take(values[number], target[number, : known[number]])
+
+    def _take(self, window: Array, labels: Array) -> None:
+        """One window and the rows after it."""
+        count = len(labels)
+        if count and _belongs(window, self._panel, count - 1):  # one label is new: as it should be
+            fresh = labels[-1:]
+        else:
+            newer = ahead_of(window, self._panel, count + self.task.horizon)
+            if newer is None:
+                fresh = np.concatenate([window, labels])
+            else:
+                fresh = np.concatenate([window, labels])[max(0, len(window) - newer) :]
+                fresh = fresh[-min(newer, 0) :]
+        for row in fresh:
+            self._panel.advance(row)
+
+    def warm_up(self, train: Windows, valid: Windows, progress: Progress = silent) -> None:
+        """Go through the rows of both parts as through a stream."""
+        last = valid if len(valid) else train
+        if not len(last):
+            return
+        first = max(0, train.first + 1 - self.task.reach)
+        stop = last.first + len(last) + self.task.horizon
+        truth = train.rows.truth[first:stop].detach().cpu().double().numpy()
+        self._ahead = None
+        for done, row in enumerate(truth, 1):
+            self._panel.advance(row)
+            progress(done, len(truth), "warm-up")
+
+    # ---- what can be looked at, and what is carried on ----------------------------------------------------------
+
+    def weights(self) -> dict[str, float]:
+        """How much of the forecast is each expert's, by name; together 1."""
+        return self._panel.weights()
+
+    def info(self) -> dict[str, float]:
+        """The weights of the experts that count most, as `weight_…`, and the mean squared error of late."""
+        top = sorted(self.weights().items(), key=lambda item: -item[1])[:8]
+        return {"variance": float(self._panel.variance().mean())} | {f"weight_{name}": value for name, value in top}
+
+    def state_dict(self) -> State:
+        """Everything that must be carried on."""
+        return {
+            part: {name: torch.from_numpy(values.copy()) for name, values in arrays.items()}
+            for part, arrays in self._panel.arrays().items()
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on, bit for bit, from what `state_dict` gave."""
+        found = []
+        for part, arrays in self._panel.arrays().items():  # all are looked at before any is changed
+            saved = state.get(part, {} if not arrays else None)
+            if not isinstance(saved, dict):
+                raise StateError(f"the state lacks {part}; it belongs to another method")
+            for name, values in arrays.items():
+                value = saved.get(name)
+                if not isinstance(value, Tensor) or value.shape != values.shape:
+                    got = tuple(value.shape) if isinstance(value, Tensor) else value
+                    raise StateError(f"{part}.{name} is {got}, expected a tensor of shape {values.shape}; same task?")
+                found.append((values, value))
+        for values, value in found:
+            np.copyto(values, value.cpu().numpy(), casting="same_kind")
+        self._ahead = None
+
+
+def _values(window: Tensor, channels: int) -> Array:
+    values = window[:, :, :channels].detach().cpu().double().numpy()
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _belongs(window: Array, panel: Panel, back: int) -> bool:
+    """Whether the window ends `back` rows before the newest row that is known."""
+    count = min(len(window), COMPARED, panel.past.seen - back)
+    if count < 1 or back + count > panel.past.keep:
+        return False
+    return np.array_equal(window[-count:], panel.past.last(count, back))
+
+
+def ahead_of(window: Array, panel: Panel, behind: int) -> int | None:
+    """How many rows of the window are newer than those known; negative if it ends before them, at most `behind` rows.
+
+    `None` where it does not belong to them.
+    """
+    if panel.past.seen == 0:
+        return None
+    places: list[int] = [*range(len(window)), *range(-1, -behind - 1, -1)]
+    for newer in places:
+        if _belongs(window[: len(window) - max(newer, 0)], panel, max(-newer, 0)):
+            return newer
+    return None
