@@ -43,8 +43,9 @@ format: $(STAMP) ## rewrite the files as ruff likes them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench-speed: $(STAMP) ## time online steps beside the textbook step and their floor; resumes; a few minutes
+bench-speed: $(STAMP) ## time online steps beside the textbook step and their floor, write the page; a few minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed.measure $(ARGS)
+	$(BIN)/python -m benchmarks.speed.page
 
 bench-speed-page: $(STAMP) ## write docs/speed.md and its figures from benchmarks/results
 	$(BIN)/python -m benchmarks.speed.page
@@ -60,6 +61,9 @@ bench-wide: $(STAMP) ## peak memory of every method at the full width of ECL and
 
 bench-page: $(STAMP) ## write docs/benchmarks.md and the README's table from benchmarks/results
 	$(BIN)/python -m benchmarks.page
+
+figures: $(STAMP) ## draw the paper's figures from benchmarks/results into docs/assets, and write docs/figures.md
+	$(BIN)/python -m benchmarks.figures.draw
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

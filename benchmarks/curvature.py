@@ -29,7 +29,7 @@ from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.natural import NaturalOptions, WeightedLoss, estimate
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.nets.tcn import ConeTrace
-from natsr.recipes import make
+from natsr.recipes import NatsrOptions, make
 from natsr.streams import Windows
 
 RESULTS = Path(__file__).resolve().parent / "results" / "curvature.json"
@@ -148,6 +148,7 @@ def main(words: Sequence[str] | None = None) -> None:
         mases += effects(warm, data, seed, given.steps)
     kept: dict[str, Any] = {"machine": machine, "dataset": "ETTh1", "protocol": "honest", "horizon": HORIZON}
     kept |= {"steps": given.steps, "moments": given.moments, "reference_samples": REFERENCE}
+    kept["recipe"] = {"probes": NatsrOptions().probes, "probe": NatsrOptions().probe}
     given.out.write_text(json.dumps(kept | {"layers": layers, "mase": mases}, indent=1) + "\n", encoding="utf-8")
     for way in ways():
         off = [float(row["error"]) for row in layers if row["way"] == way.name]

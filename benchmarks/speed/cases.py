@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from typing import NamedTuple
 
@@ -12,6 +14,7 @@ from benchmarks.speed.store import Row
 from benchmarks.speed.textbook import Draws, Method, Textbook
 
 from natsr.forecasters.neural import NeuralForecaster
+from natsr.native.build import SWITCH, library
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.recipes import NatsrOptions, make
 from natsr.replay import Reservoir
@@ -71,10 +74,26 @@ def fast(method: str, task: Task, options: dict[str, Option] | None = None) -> N
     return forecaster
 
 
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """As on a machine that has none."""
+    before = os.environ.get(SWITCH)
+    os.environ[SWITCH] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[SWITCH]
+        if before is not None:
+            os.environ[SWITCH] = before
+
+
 def network(forecaster: NeuralForecaster[ConeTrace]) -> ConeTCN:
-    """Its cone."""
-    assert isinstance(forecaster.net, ConeTCN)
-    return forecaster.net
+    """A cone of its shape with its weights, whatever computes its own."""
+    net, layers = forecaster.net, forecaster.net.layers
+    sizes = {"width": layers[0].outputs, "depth": (len(layers) - 5) // 2, "top": net.hidden}
+    cone = ConeTCN(forecaster.task, torch.Generator(), **sizes, dtype=net.weights.dtype)
+    cone.weights.copy_(net.weights)
+    return cone
 
 
 def textbook(case: Case, task: Task, *, keep_inverses: bool = False) -> Textbook:
@@ -113,10 +132,13 @@ def multiplications(case: Case, task: Task) -> list[Product]:
 
 
 def contestants(task: Task, cases: tuple[Case, ...] = CASES) -> dict[str, Step]:
-    """Every case's step in up to four forms, by `case/form`."""
+    """Every case's step in up to five forms, by `case/form`."""
     found: dict[str, Step] = {}
     for case in cases:
         found[f"{case.name}/fast"] = stepper(fast(case.method, task, case.options), task, SETTLED)
+        if library() is not None:
+            with without_compiler():
+                found[f"{case.name}/torch"] = stepper(fast(case.method, task, case.options), task, SETTLED)
         # A refresh of the textbook takes seconds; its first step is one.
         found[f"{case.name}/textbook"] = stepper(textbook(case, task), task, 1)
         if case.kind == "plain":

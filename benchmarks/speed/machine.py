@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from natsr.native.build import library
 from natsr.version import __version__
 
 Machine = dict[str, str | int | float | bool]
@@ -44,6 +45,7 @@ def describe() -> Machine:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "compiler": compiler(),
+        "compiled": library() is not None,
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 2),
         "natsr": __version__,

@@ -2,7 +2,7 @@
 
 Times every kind of step at every shape, in turns with the textbook and the floor (one thread, least of blocks), counts
 refreshes on streams, follows the cost along horizon, columns, window and memory, and looks at memory and start-up in
-processes of their own. Results go to `benchmarks/results/speed.json`, section by section; a run that was interrupted
+processes of their own. Results go to `benchmarks/results/speed.json` at the end; a run that was interrupted
 goes on where it was. With --horizons or --channels only steps are timed, and nothing is kept.
 """
 
@@ -86,8 +86,8 @@ def main() -> None:
         console.print(table_of(with_means(found.pop("steps"), found.get("streams", []))))
     for name, rows in found.items():
         console.print(listed(name, rows))
+    run.finished()
     if not partly:
-        run.finished()
         console.print("written: benchmarks/results/speed.json; `make bench-speed-page` writes the page from it")
 
 

@@ -36,8 +36,8 @@ Every step is timed in one process beside two references, in turns, so that the 
   no copy, no optimiser; a plain step's inverses are known, and a symmetric inverse counts as one product of `n³`
   operations.
 
-One thread, its processor time, the least of many blocks of calls. A *refresh* estimates the Fisher information again; the *mean* has
-refreshes as often as they come on the stream that is named.
+One thread, its processor time, the least of many blocks of calls. A *refresh* estimates the Fisher information again;
+the *mean* has refreshes as often as they come on the stream that is named.
 """
 
 
@@ -54,10 +54,11 @@ def line(cells: Iterable[str]) -> str:
 def on(section: Section) -> str:
     """What it was measured on, and how busy that was."""
     m = section.machine
+    step = "compiled step" if m.get("compiled") else "step in torch"
     rough = " A quick, rough run." if section.quick else ""
     return (
         f"*{m['cpu']} ({m['vectors']}), {m['cores']} cores, load {m['load']} at the start, {m['threads']} thread(s), "
-        f"torch {m['torch']}, {m['compiler']}, natsr {m['natsr']}, {m['day']}.{rough}*"
+        f"torch {m['torch']}, {m['compiler']}, natsr {m['natsr']}, {step}, {m['day']}.{rough}*"
     )
 
 
@@ -83,16 +84,21 @@ def every_step(sections: dict[str, Section]) -> list[str]:
     lines = ["## A step at every shape", "", made_by("make bench-speed"), ""]
     if "steps" not in sections:
         return lines + MISSING
-    names = ["step", "H", "C", "ms", "textbook, ms", "floor, ms", "textbook / ours", "ours / floor", "MFLOP", "MiB"]
-    lines.append(head(names))
+    names = ["step", "H", "C", "ms", "without a compiler", "textbook", "floor", "textbook / ours", "ours / floor"]
+    lines.append(head([*names, "MFLOP", "MiB"]))
     streams = sections["streams"].rows if "streams" in sections else []
     for row in with_means(sections["steps"].rows, streams):
         ours, book, floor = (number(row, f"{form}_ms") for form in ("fast", "textbook", "floor"))
         shape = [str(row["horizon"]), str(row["channels"])]
-        times = [f"{ours:.3f}", f"{book:.1f}", f"{floor:.3f}", f"{book / ours:.1f}", f"{ours / floor:.2f}"]
+        plain = f"{number(row, 'torch_ms'):.3f}" if "torch_ms" in row else ""
+        times = [f"{ours:.3f}", plain, f"{book:.1f}", f"{floor:.3f}", f"{book / ours:.1f}", f"{ours / floor:.2f}"]
         counts = [f"{number(row, 'mflop'):.1f}", f"{number(row, 'mib'):.1f}"]
         lines.append(line([str(row["case"]), *shape, *times, *counts]))
-    lines += ["", "MFLOP and MiB are the products' own: operations, and numbers read and written once each.", ""]
+    lines += [
+        "",
+        "Times in ms. MFLOP and MiB are the products' own: operations, and numbers read and written once each.",
+        "",
+    ]
     return [*lines, on(sections["steps"]), "", *kept_inverses(sections), *refresh_rates(sections)]
 
 
@@ -204,6 +210,8 @@ def remembers(sections: dict[str, Section]) -> list[str]:
         lines += [
             f"`import natsr` and its first use take {number(row, 'import_natsr_beyond_torch_s'):.2f} s beyond torch "
             f"(torch itself {number(row, 'import_torch_s'):.2f} s); `natsr --help` {number(row, 'help_s'):.2f} s.",
+            "",
+            on(sections["start"]),
             "",
         ]
     return lines if len(lines) > 4 else lines + MISSING

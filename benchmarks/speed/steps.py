@@ -8,7 +8,7 @@ from benchmarks.speed.streams import streamed
 from benchmarks.speed.timing import in_turns
 
 HORIZONS, CHANNELS = (1, 24, 48), (7, 12, 321)
-FORMS = ("fast", "textbook", "kept", "floor")
+FORMS = ("fast", "torch", "textbook", "kept", "floor")
 
 
 def steps_at(horizon: int, channels: int, seconds: float, least_rounds: int) -> list[Row]:
@@ -64,7 +64,9 @@ def number(row: Row, name: str) -> float:
 def long_run(plain: Row, refresh: Row, rate: float) -> Row:
     """The mean step of NatSR: refreshes as often as they come."""
     row: Row = {"case": "natsr mean", "horizon": plain["horizon"], "channels": plain["channels"], "rate": rate}
-    for form in ("fast", "textbook", "floor"):
+    for form in ("fast", "torch", "textbook", "floor"):
+        if f"{form}_ms" not in plain:
+            continue
         usual, rare = number(plain, f"{form}_ms"), number(refresh, f"{form}_ms")
         row[f"{form}_ms"] = round((1 - rate) * usual + rate * rare, 4)
     row["kept_ms"] = round((1 - rate) * number(plain, "kept_ms") + rate * number(refresh, "textbook_ms"), 4)

@@ -1,14 +1,14 @@
 """Results in one file, section by section, each with the machine that it was measured on.
 
-A run keeps what it has so far in `out/speed.partial.json`, and goes on from there if it was interrupted; a section is
-put into the results once it is complete.
+A run keeps what it has so far in `out/speed.partial.json`, and goes on from there if it was interrupted; when it is
+finished, its sections take the places of those in the results.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,13 +60,14 @@ class Run:
 
     Args:
         quick: Whether times are short and rough.
-        results: Where complete sections go; nowhere if `None`.
-        partial: Where unfinished ones wait.
+        results: Where the sections go in the end; nowhere if `None`.
+        partial: Where they wait.
     """
 
     quick: bool = False
     results: Path | None = RESULTS
     partial: Path = PARTIAL
+    complete: dict[str, Section] = field(default_factory=dict)
 
     def section(self, name: str, units: Sequence[Unit], said: Callable[[str], None]) -> list[Row]:
         """Measure what has not been measured yet, and keep it all; `said` is told what is going on."""
@@ -84,10 +85,11 @@ class Run:
                 said(f"{name}: {unit.name} (measured before)")
             rows += waiting[place].rows
             first = waiting[f"{'quick' if self.quick else 'full'} {name} {units[0].name}"].machine
-        if self.results is not None:
-            write(read(self.results) | {name: Section(first, self.quick, rows)}, self.results)
+        self.complete[name] = Section(first, self.quick, rows)
         return rows
 
     def finished(self) -> None:
-        """Forget what was waiting."""
-        self.partial.unlink(missing_ok=True)
+        """Put the sections into the results, and forget what was waiting."""
+        if self.results is not None:
+            write(read(self.results) | self.complete, self.results)
+            self.partial.unlink(missing_ok=True)

@@ -73,11 +73,14 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert not results.exists()
     rows = run.section("steps", [unit("one"), unit("two")], lambda _: None)
     assert measured == ["one", "two"] and rows == [{"case": "one"}, {"case": "two"}]
-    assert read(results)["steps"].rows == rows and read(results)["steps"].quick
-    assert read(results)["steps"].machine["threads"]
+    assert not results.exists() and partial.exists()
     run.finished()
     assert not partial.exists()
-    run.section("growth", [unit("three")], lambda _: None)
+    assert read(results)["steps"].rows == rows and read(results)["steps"].quick
+    assert read(results)["steps"].machine["threads"]
+    later = Run(results=results, partial=partial)
+    later.section("growth", [unit("three")], lambda _: None)
+    later.finished()
     assert set(read(results)) == {"steps", "growth"}
 
 
@@ -95,7 +98,7 @@ def test_every_case_has_a_step_in_every_form(monkeypatch: pytest.MonkeyPatch) ->
     task = Task(window=8, horizon=2, channels=1, features=1)
     replay = tuple(case for case in CASES if case.kind == "er")
     found = contestants(task, replay)
-    assert list(found) == [f"er/{form}" for form in ("fast", "textbook", "floor")]
+    assert set(found) - {"er/torch"} == {f"er/{form}" for form in ("fast", "textbook", "floor")}
     for step in found.values():
         step()
     mflop, mib = (counted(replay[0], task)[name] for name in ("mflop", "mib"))
