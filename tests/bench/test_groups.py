@@ -1,0 +1,104 @@
+"""Cells that run as one give the results that they give alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from natsr.bench import groups
+from natsr.bench.cells import Cell, Result, run_cell
+from natsr.fleet.choice import Way
+from natsr.types import Option
+
+SMALL: tuple[tuple[str, Option], ...] = (
+    ("width", 4),
+    ("depth", 2),
+    ("top", 8),
+    ("epochs", 1),
+    ("memory", 20),
+    ("dtype", "float64"),
+)
+TIMES = ("seconds", "ms_per_step", "steps_per_second", "warm_seconds", "peak_mib")
+TOGETHER, APART = Way(8, 1), Way(0, 1)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> str:
+    hours = np.arange(160)
+    values = np.sin(hours / 12 * np.pi) + 0.2 * np.random.default_rng(0).normal(size=160)
+    times = np.datetime64("2024-01-01T00:00:00") + hours * np.timedelta64(1, "h")
+    lines = [f"{time},{value:.6f}" for time, value in zip(times, values, strict=True)]
+    (tmp_path / "s.csv").write_text("\n".join(["time,a", *lines]) + "\n")
+    return str(tmp_path / "s.csv")
+
+
+def by_key(results: list[Result]) -> dict[str, Result]:
+    return {result.cell.key: result for result in results}
+
+
+def same(ours: Result, theirs: Result) -> None:
+    assert ours.cell == theirs.cell and ours.error == theirs.error
+    assert ours.numbers.keys() == theirs.numbers.keys()
+    for name, value in ours.numbers.items():
+        if name not in TIMES:
+            assert value == pytest.approx(theirs.numbers[name], rel=1e-6, abs=1e-9), name
+    assert all(ours.numbers[name] > 0 for name in TIMES if name in ours.numbers)
+
+
+def test_seeds_and_settings_run_as_one(dataset: str) -> None:
+    cell = Cell("natsr", dataset, horizon=2, window=8, options=SMALL, max_steps=15)
+    cells = [cell, replace(cell, seed=1), replace(cell, options=(*SMALL, ("rate", 0.02), ("every", 4)))]
+    cells += [replace(cell, method="er"), replace(cell, method="er", seed=3)]
+    results = by_key(list(groups.run(cells, way=TOGETHER)))
+    assert results.keys() == {cell.key for cell in cells}
+    for cell in cells:
+        same(results[cell.key], run_cell(cell))
+    assert results[cells[0].key].numbers["seconds"] == results[cells[1].key].numbers["seconds"]
+
+
+def test_what_cannot_run_together_runs_alone(dataset: str) -> None:
+    cell = Cell("er", dataset, horizon=2, window=8, options=SMALL, max_steps=5)
+    cells = [
+        replace(cell, method="last_value", options=()),
+        replace(cell, options=(*SMALL, ("dropout", 0.1))),
+        cell,
+        replace(cell, seed=1, horizon=3),  # another group
+        replace(cell, options=(("no_such", 1),)),  # fails
+        replace(cell, dataset=dataset + ".gone", seed=4),
+        replace(cell, dataset=dataset + ".gone", seed=5),
+    ]
+    results = by_key(list(groups.run(cells, way=TOGETHER)))
+    assert results.keys() == {cell.key for cell in cells}
+    for one in cells:
+        same(results[one.key], run_cell(one))
+    assert [results[one.key].error is None for one in cells] == [True] * 4 + [False] * 3
+
+
+def test_the_way_is_measured_and_never_changes_the_numbers(dataset: str) -> None:
+    cell = Cell("ogd", dataset, horizon=2, window=8, options=SMALL, max_steps=8)
+    cells = [replace(cell, seed=seed) for seed in range(2)]
+    measured, apart = by_key(list(groups.run(cells))), by_key(list(groups.run(cells, way=APART)))
+    for one in cells:
+        same(measured[one.key], apart[one.key])
+
+
+def test_a_learner_that_fails_leaves_the_others(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("ogd", dataset, horizon=2, window=8, options=SMALL, max_steps=8)
+    cells = [replace(cell, seed=seed) for seed in range(2)]
+
+    def broken(*_: object) -> list[Result]:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(groups, "run_together", broken)
+    results = list(groups.run(cells, way=TOGETHER))
+    assert [result.error for result in results] == [None, None]
+
+
+def test_groups_share_everything_but_method_seed_and_options() -> None:
+    cell = Cell("natsr", "ETTh1", 24)
+    cells = [cell, replace(cell, seed=1), replace(cell, method="er"), replace(cell, horizon=1)]
+    cells += [replace(cell, protocol="partial"), replace(cell, options=(("calendar", "none"),))]
+    assert groups.groups(cells) == [cells[:3], [cells[3]], [cells[4]], [cells[5]]]
