@@ -29,7 +29,7 @@ SHAPES = (("ECL", 1), ("ECL", 24), ("Traffic", 1), ("Traffic", 24))
 LIMIT_MIB = 4096
 STEPS, EPOCHS = 12, 1
 #: A method that takes longer than this is given up.
-PATIENCE_SECONDS = 600
+PATIENCE_SECONDS = 1800
 
 
 def write_like(dataset: Dataset, folder: Path) -> Path:
@@ -50,6 +50,7 @@ def write_like(dataset: Dataset, folder: Path) -> Path:
 def measure(method: str, dataset: str, horizon: int) -> dict[str, Any]:
     """What one method takes; called in a process of its own."""
     torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_DATA, (2 * LIMIT_MIB * 2**20,) * 2)  # a method that wants all fails, alone
     options = (("epochs", EPOCHS),) if method in NETWORKS else ()
     result = run_cell(Cell(method, dataset, horizon, options=options, max_steps=STEPS))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -37,6 +37,7 @@ from natsr.types import Example, OptionError, State, StateError, Task
 CLIP = 20.0  # times the running size
 YOUNG = 20  # sizes seen, the first above zero, before anything is clipped
 SIZE_RATE = 0.002  # weight of the newest example in a running size
+MOST_REGRESSORS = 1500  # of one group; hundreds of channels with all their lags would need tens of GiB
 
 
 class _LeastSquares(Forecaster):
@@ -253,6 +254,9 @@ class RecursiveLeastSquares(_LeastSquares):
 class MultivariateRLS(_LeastSquares):
     """Each channel from the lags of all channels; the ridge matters here.
 
+    Where there are so many channels that a whole window of each would be more than `MOST_REGRESSORS`, as many of the
+    newest lags are taken as fit, and at least one.
+
     Args:
         task: `window` lags of `channels` channels: one covariance of `window * channels + 1` rows.
         forgetting: What an example weighs one row later, relative to now.
@@ -262,8 +266,16 @@ class MultivariateRLS(_LeastSquares):
     def __init__(self, task: Task, forgetting: float = 0.9999, ridge: float = 10.0) -> None:
         super().__init__(task, forgetting, ridge)
 
+    @property
+    def lags(self) -> int:
+        """Rows that are looked at."""
+        return min(self.task.window, max(1, MOST_REGRESSORS // self.task.channels))
+
     def _sizes(self) -> tuple[int, int, int]:
-        return 1, self.task.window * self.task.channels + 1, self.task.outputs
+        return 1, self.lags * self.task.channels + 1, self.task.outputs
+
+    def _values(self, window: Tensor) -> Tensor:
+        return super()._values(window)[:, -self.lags :]
 
     def _grouped(self, lags: Tensor) -> Tensor:
         return lags.flatten(1)[None]

@@ -1,0 +1,1 @@
+"""The paper's figures, measured and drawn again."""
