@@ -54,6 +54,22 @@ def rademacher(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.randint(0, 2, shape, generator=generator, device=generator.device).mul_(2).sub_(1).float()
 
 
+def hadamard(shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
+    """Random signs `(K, B, m)` whose `K` rows of an example are as good as orthogonal.
+
+    They are rows of a Hadamard matrix, drawn without replacement, with the signs of its columns drawn for each example.
+    `E[z zᵀ] = 1` as for independent signs, but no direction is looked at twice while another is left out.
+    """
+    count, examples, outputs = shape
+    order = 1 << max(0, outputs - 1).bit_length()
+    device = generator.device
+    rows = torch.cat([torch.randperm(order, generator=generator, device=device) for _ in range(-(-count // order))])
+    bits = rows[:count, None] & torch.arange(outputs, device=device)
+    for shift in (32, 16, 8, 4, 2, 1):
+        bits = bits ^ (bits >> shift)
+    return rademacher((1, examples, outputs), generator) * (1.0 - 2.0 * (bits & 1))[:, None, :]
+
+
 def one_hot(shape: torch.Size, like: Tensor, apart: bool) -> Tensor:
     """Probes `(K, B, *)` that estimate nothing: one output at a time, their mean outer product the identity.
 

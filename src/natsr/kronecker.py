@@ -40,10 +40,30 @@ class Kronecker(NamedTuple):
         """The block in its eigenbasis, where a new damping costs a division instead of an inversion."""
         basis_a, values_a = _eigh(self.a)
         basis_g, values_g = _eigh(self.g) if self.g.ndim else (None, self.g.reshape(1).clamp(min=0))
-        # π balances the two factors' average eigenvalues; a factor that is zero or not finite gets no say.
-        ratio = float(values_a.mean() / values_g.mean())
-        balance = math.sqrt(ratio) if 0 < ratio < math.inf else 1.0
-        return Eigen(basis_a, values_a, basis_g, values_g, balance)
+        return Eigen(basis_a, values_a, basis_g, values_g, _balance(float(values_a.mean() / values_g.mean())))
+
+    def inverse(self, damping: float) -> Inverse:
+        """The inverse under the factored damping rule, factor by factor; a tenth of the work of an eigenbasis."""
+        mean_g = self.g.diagonal().mean() if self.g.ndim else self.g
+        balance, root = _balance(float(self.a.diagonal().mean() / mean_g)), math.sqrt(damping)
+        g = _inverse(self.g, root / balance) if self.g.ndim else 1 / (self.g + root / balance)
+        return Inverse(_inverse(self.a, balance * root), g)
+
+
+def _balance(ratio: float) -> float:
+    """π, which balances the two factors' average eigenvalues; a factor that is zero or not finite gets no say."""
+    return math.sqrt(ratio) if 0 < ratio < math.inf else 1.0
+
+
+def _inverse(matrix: Tensor, shift: float) -> Tensor:
+    """`(matrix + shift)⁻¹`; not finite if rounding has left the sum without one even in float64."""
+    shifted = matrix + shift * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    lower, failed = torch.linalg.cholesky_ex(shifted)
+    if int(failed):
+        lower, failed = torch.linalg.cholesky_ex(shifted.double())
+    if int(failed):
+        return torch.full_like(matrix, math.nan)
+    return torch.cholesky_inverse(lower).to(matrix.dtype)
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,6 +74,21 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
         # Ill-conditioned in float32 (an outlier's outer product next to ordinary ones): twice the digits settle it.
         values, basis = (part.to(matrix.dtype) for part in torch.linalg.eigh(matrix.double()))
     return basis.contiguous(), values.clamp(min=0)
+
+
+class Inverse(NamedTuple):
+    """A damped block, inverted: `A⁻¹`, and `G⁻¹` or the number that stands for it."""
+
+    a: Tensor
+    g: Tensor
+
+    def solve(self, grad: Tensor) -> Tensor:
+        """The inverse applied to `vec(grad)`, as a matrix `(I, O)`."""
+        return self.a @ (grad @ self.g if self.g.ndim else grad * self.g)
+
+    def solve_rows(self, inputs: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:
+        """`X (R, I)` and `Y (R, O)` with `solve(inputsᵀ grads) = Xᵀ Y`: see `Eigen.solve_rows`."""
+        return inputs @ self.a, grads @ self.g if self.g.ndim else grads * self.g
 
 
 class Eigen(NamedTuple):

@@ -1,4 +1,4 @@
-"""Where curvature lives between steps: averaged blocks, their eigenbases, and when to look again."""
+"""Where curvature lives between steps: averaged blocks, their eigenbases or inverses, and when to look again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from natsr.kronecker import DampingRule, Eigen, Kronecker
+from natsr.kronecker import DampingRule, Eigen, Inverse, Kronecker
 from natsr.types import State, StateError
 
 
@@ -46,8 +46,7 @@ class Curvature:
         blocks = self.blended(new)
         if not all(block.is_finite() for block in blocks):
             return False
-        eigen = tuple(block.eigen() for block in blocks)
-        self.blocks, self._eigen = blocks, eigen
+        self.blocks, self._eigen = blocks, ()
         return True
 
     def updated(self, new: Sequence[Kronecker]) -> Curvature | None:
@@ -60,11 +59,17 @@ class Curvature:
         """`(F + damping)⁻¹ grad`, layer by layer; pure. Without an estimate the gradient comes back as it is."""
         if not self.known:
             return list(grads)
-        return [eigen.solve(grad, damping, self.rule) for eigen, grad in zip(self._eigen, grads, strict=True)]
+        return [eigen.solve(grad, damping, self.rule) for eigen, grad in zip(self.eigen(), grads, strict=True)]
 
-    def eigen(self, index: int) -> Eigen:
-        """One layer's block in its eigenbasis."""
-        return self._eigen[index]
+    def eigen(self) -> tuple[Eigen, ...]:
+        """Every block in its eigenbasis, found when first asked for."""
+        if not self._eigen:
+            self._eigen = tuple(block.eigen() for block in self.blocks)
+        return self._eigen
+
+    def inverse(self, damping: float) -> tuple[Inverse, ...]:
+        """Every block inverted under the factored damping rule."""
+        return tuple(block.inverse(damping) for block in self.blocks)
 
     def state_dict(self) -> State:
         """Blocks only: the eigenbases follow from them."""
@@ -79,8 +84,7 @@ class Curvature:
             if not (isinstance(a, Tensor) and isinstance(g, Tensor)):
                 raise StateError(f"curvature block {i} holds no tensors; the state was not written by natsr")
             blocks.append(Kronecker(a.clone(), g.clone()))
-        eigen = tuple(block.eigen() for block in blocks)
-        self.blocks, self._eigen = tuple(blocks), eigen
+        self.blocks, self._eigen = tuple(blocks), ()
 
 
 @dataclass

@@ -10,19 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from natsr.fisher import gradient_factor, input_factor, rademacher
-from natsr.kronecker import Kronecker
+from natsr.fisher import gradient_factor, hadamard, input_factor, rademacher
+from natsr.kronecker import DampingRule, Eigen, Inverse, Kronecker
 from natsr.likelihoods import DampingLaw, Likelihood, StudentT, paper_damping
 from natsr.nets.base import Layer, Network, Traced
+from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.precondition import Curvature, WorstLosses
 from natsr.types import State, StateError
 
 T = TypeVar("T", bound=Traced)
+#: When `τ` follows the scale: at every `step`, exactly, in the eigenbasis of `F`; when it has moved by a share
+#: (`drift`), by explicit inverses, which the factored damping rule has; or only when `F` is estimated (`refresh`).
+Damped = Literal["drift", "step", "refresh"]
+#: Output directions that estimate `G`: rows of a Hadamard matrix with random signs, independent signs, or scores of the
+#: likelihood's own samples.
+Probe = Literal["hadamard", "rademacher", "sampled"]
 _CHUNK = 32  # probes pulled back at once
 
 
@@ -36,10 +43,12 @@ class NaturalOptions:
     law: DampingLaw = field(default=paper_damping(0.14))
     average: float = 0.555  # α_ema, of the update
     order: Literal["after", "before"] = "after"  # average the update after preconditioning, or the gradient before it
-    damped: Literal["step", "refresh"] = "step"  # τ follows the scale at every step, or only when F is estimated
+    damped: Damped = "step"
+    drift: float = 0.1  # share by which τ/κ may have moved before the inverses are made again
     information: Literal["current", "stored"] = "current"  # κ of now on an old JᵀJ, or the κ it was estimated with
     probes: int = 8  # output directions that estimate G; 0: every output, exactly
-    probe: Literal["rademacher", "sampled"] = "rademacher"
+    probe: Probe = "rademacher"
+    closed: bool = False  # the layers right below the head in closed form, where that is exact
     clip: float = 0.0  # shorten updates beyond this many of the theorem's bounds; 0: leave them
 
 
@@ -61,6 +70,8 @@ class Natural(Generic[T]):
         self.curvature = curvature
         self.trigger = trigger
         self.damping = 1.0  # τ of the last refresh, for `damped="refresh"`
+        self.made = math.nan  # τ/κ that the inverses were made for; not a number before there are any
+        self._inverses: tuple[Inverse, ...] = ()
         self.smoothed: Tensor | None = None  # exponential average of the update (or of the gradient)
 
     def proposed(
@@ -78,22 +89,24 @@ class Natural(Generic[T]):
         Returns:
             `None` if anything on the way is not finite.
         """
-        options, after = self.options, Natural[T](self.options, self.curvature, replace(self.trigger))
-        after.smoothed = self.smoothed
+        options, after = self.options, self._copy()
         due = after.trigger(batch.loss)
         tau = options.law(batch.likelihood.variance)
-        after.damping = tau if due or options.damped == "step" else self.damping
+        after.damping = self.damping if options.damped == "refresh" and not due else tau
         if due:
             curvature = self.curvature.updated(estimate(net, trace, batch, options, generator))
             if curvature is None:
                 return None
             after.curvature = curvature
         kappa = batch.likelihood.fisher if options.information == "current" else 1.0
+        solvers = after.solvers(after.damping / kappa, due)
         if options.order == "before":
             after.smoothed = self._average(net.gradient(trace, pull))
-            delta = _solved(after.curvature, net.layers, after.smoothed, after.damping / kappa).div_(kappa)
+            parts = zip(solvers, net.layers, strict=True)
+            delta = torch.cat([solver.solve(layer.view(after.smoothed)).reshape(-1) for solver, layer in parts])
         else:
-            delta = _solved_by_taps(after.curvature, net, trace, pull, after.damping / kappa).div_(kappa)
+            delta = _solved_by_taps(solvers, net, trace, pull)
+        delta.div_(kappa)
         norm = float(delta.norm())
         bound = batch.bound(net.layers[-1].outputs, after.damping)
         if not norm < math.inf:
@@ -112,6 +125,33 @@ class Natural(Generic[T]):
             proposal.after.smoothed.lerp_(proposal.delta, self.options.average)
         return proposal.after.smoothed
 
+    def _copy(self) -> Natural[T]:
+        """A state for the step after this one, which shares everything but the refresh rule."""
+        after = Natural[T](self.options, self.curvature, replace(self.trigger))
+        after.damping, after.smoothed, after.made, after._inverses = (
+            self.damping,
+            self.smoothed,
+            self.made,
+            self._inverses,
+        )
+        return after
+
+    def solvers(self, damping: float, due: bool) -> Sequence[Solver]:
+        """What inverts each layer's block at `τ/κ`; `due` if the blocks are new."""
+        rule = self.curvature.rule
+        if self.options.damped != "drift" or rule != "pi":
+            return [_Damped(eigen, damping, rule) for eigen in self.curvature.eigen()]
+        if due or self.has_drifted(damping):
+            self.made, self._inverses = damping, ()
+        if not self._inverses:  # new, or loaded
+            self._inverses = self.curvature.inverse(self.made)
+        return self._inverses
+
+    def has_drifted(self, damping: float) -> bool:
+        """Whether inverses must be made again for this `τ/κ`."""
+        reach = 1 + self.options.drift
+        return not self.made / reach <= damping <= self.made * reach
+
     def _average(self, new: Tensor) -> Tensor:
         return new if self.smoothed is None else torch.lerp(self.smoothed, new, self.options.average)
 
@@ -121,6 +161,7 @@ class Natural(Generic[T]):
             "curvature": self.curvature.state_dict(),
             "trigger": self.trigger.state_dict(),
             "damping": self.damping,
+            "made": self.made,
             "smoothed": None if self.smoothed is None else self.smoothed.clone(),
         }
 
@@ -133,6 +174,8 @@ class Natural(Generic[T]):
         blocks, rule = Curvature(self.curvature.weight, self.curvature.rule), replace(self.trigger)
         blocks.load_state_dict(curvature)
         rule.load_state_dict(trigger)
+        made = state.get("made")
+        self.made, self._inverses = made if isinstance(made, float) else math.nan, ()
         self.curvature, self.trigger, self.damping = blocks, rule, damping
         self.smoothed = smoothed.clone() if isinstance(smoothed, Tensor) else None
 
@@ -173,24 +216,28 @@ def estimate(
     kappa = 1.0 if current else batch.likelihood.fisher
     count = options.probes or outputs
     roots = batch.weights.sqrt()[:, None]
+    known: dict[int, Tensor] = {}
+    if options.closed and options.probes and isinstance(net, ConeTCN) and isinstance(trace, ConeTrace):
+        known = {index: moment * kappa for index, moment in net.known_moments(trace, batch.weights).items()}
     factors: list[Tensor] = []
     inputs: list[Tensor] = []
     for start in range(0, count, _CHUNK):
         chunk = min(_CHUNK, count - start)
-        probes = _probes(options, start, (chunk, len(roots), outputs), batch.likelihood, generator).to(roots)
+        probes = draw(options, start, (chunk, len(roots), outputs), batch.likelihood, generator).to(roots)
         taps = net.taps(trace, probes * (roots * math.sqrt(kappa)))
         share = chunk if not options.probes else chunk / count  # exact: a sum over outputs, not a mean over draws
         new = [gradient_factor(tap.grads) * share for tap in taps[:-1]]
         factors = [old + more for old, more in zip(factors, new, strict=True)] if factors else new
         inputs = [tap.inputs for tap in taps]
     blocks = [
-        Kronecker(input_factor(_with_ones(a), batch.weights), g) for a, g in zip(inputs[:-1], factors, strict=True)
+        Kronecker(input_factor(_with_ones(a), batch.weights), known.get(i, g))
+        for i, (a, g) in enumerate(zip(inputs[:-1], factors, strict=True))
     ]
     head = inputs[-1]
     return [*blocks, Kronecker(input_factor(_with_ones(head), batch.weights), head.new_tensor(kappa))]
 
 
-def _probes(
+def draw(
     options: NaturalOptions, start: int, shape: tuple[int, int, int], likelihood: Likelihood, generator: torch.Generator
 ) -> Tensor:
     """Output gradients whose second moment is the identity, `(K, B, m)`."""
@@ -199,36 +246,55 @@ def _probes(
         return units.expand(shape)
     if options.probe == "sampled":
         return likelihood.sample_score(shape, generator) / math.sqrt(likelihood.fisher)
-    return rademacher(shape, generator)
+    return hadamard(shape, generator) if options.probe == "hadamard" else rademacher(shape, generator)
 
 
 def _with_ones(inputs: Tensor) -> Tensor:
     return torch.cat([inputs, inputs.new_ones(*inputs.shape[:-1], 1)], -1)
 
 
-def _solved(curvature: Curvature, layers: Sequence[Layer], gradient: Tensor, damping: float) -> Tensor:
-    """`(F + damping)⁻¹` applied to a flat gradient."""
-    solved = curvature.apply([layer.view(gradient) for layer in layers], damping)
-    return torch.cat([part.reshape(-1) for part in solved])
+class Solver(Protocol):
+    """A layer's damped block, ready to be inverted."""
+
+    def solve(self, grad: Tensor) -> Tensor:
+        """The inverse applied to a gradient `(I, O)`."""
+
+    def solve_rows(self, inputs: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for `inputsᵀ grads`, as such a product; for the factored damping rule."""
 
 
-def _solved_by_taps(curvature: Curvature, net: Network[T], trace: T, pull: Tensor, damping: float) -> Tensor:
-    """`(F + damping)⁻¹` applied to the gradient that `pull` gives, layer by layer, by whichever way is shorter."""
+class _Damped(NamedTuple):
+    """A block in its eigenbasis, with the damping of this step."""
+
+    eigen: Eigen
+    damping: float
+    rule: DampingRule
+
+    def solve(self, grad: Tensor) -> Tensor:
+        return self.eigen.solve(grad, self.damping, self.rule)
+
+    def solve_rows(self, inputs: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:
+        return self.eigen.solve_rows(inputs, grads, self.damping)
+
+
+def _solved_by_taps(solvers: Sequence[Solver], net: Network[T], trace: T, pull: Tensor) -> Tensor:
+    """The damped inverse applied to the gradient that `pull` gives, layer by layer, by whichever way is shorter."""
     delta = torch.empty_like(net.weights)
-    for index, (layer, tap) in enumerate(zip(net.layers, net.taps(trace, pull[None]), strict=True)):
-        eigen, out = curvature.eigen(index), layer.view(delta)
+    for solver, layer, tap in zip(solvers, net.layers, net.taps(trace, pull[None]), strict=True):
+        out = layer.view(delta)
         inputs, grads = tap.inputs.flatten(0, 1), tap.grads.flatten(0, 2)
-        if curvature.rule == "pi" and _is_thin(len(grads), layer):
-            x, y = eigen.solve_rows(_with_ones(inputs), grads, damping)
+        is_factored = not (isinstance(solver, _Damped) and solver.rule != "pi")
+        if is_factored and _is_thin(len(grads), layer):
+            x, y = solver.solve_rows(_with_ones(inputs), grads)
             torch.mm(x.T, y, out=out)
         else:
             torch.mm(inputs.T, grads, out=out[:-1])
             torch.sum(grads, 0, out=out[-1])
-            out.copy_(eigen.solve(out, damping, curvature.rule))
+            out.copy_(solver.solve(out))
     return delta
 
 
 def _is_thin(rows: int, layer: Layer) -> bool:
     """Whether preconditioning the two thin factors of a gradient takes fewer multiplications than the gradient."""
     i, o = layer.inputs, layer.outputs
-    return rows * (2 * i * i + 2 * o * o + i * o) < 2 * i * o * (i + o)
+    return rows * (i * i + o * o) < i * o * (i + o)

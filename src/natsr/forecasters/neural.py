@@ -29,7 +29,8 @@ from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import Finish
 from natsr.forecasters.frame import Frame
 from natsr.forecasters.natural import Natural, NaturalInfo, WeightedLoss
-from natsr.forecasters.verdict import Batch, Learning, Scale, Verdict, judge
+from natsr.forecasters.verdict import Batch, Scale, Verdict, judge
+from natsr.forecasters.verdict import Learning as Learning
 from natsr.forecasters.verdict import Reduction as Reduction
 from natsr.forecasters.warm import dropout_mask, train
 from natsr.likelihoods import Likelihood

@@ -25,6 +25,9 @@ from natsr.nets.base import Affine, Layer, initial_weights, maps, stack
 from natsr.types import OptionError, Task
 
 
+_FEW = 4  # times the last block's channels: with more outputs than that, probes are cheaper than closed forms
+
+
 class Conv(NamedTuple):
     """A convolution of 3 on a list of rows: `dst` rows, every `stride`-th of the `src`, both ending at the same row."""
 
@@ -196,6 +199,33 @@ class ConeTCN:
             _every(g, second).add_(skip)
         found.append(Tap(trace.rows.view(g.shape[1], self.rows, -1), g))
         return found[::-1]
+
+    def known_moments(self, trace: ConeTrace, weights: Tensor) -> dict[int, Tensor]:
+        """`G / κ` of the layers right below the head, by layer, without any probe.
+
+        The head's matrix `W` takes outputs of unit information to `W Wᵀ` at the last block's sum, which is what its
+        second convolution and its projection see. Where that convolution has one tap and one row, `V`, its own input's
+        is `V W Wᵀ Vᵀ` between the slopes of the GELU.
+
+        Args:
+            trace: A pass without dropout; with it, nothing is known.
+            weights: Of the examples, `(B,)`, summing to one.
+        """
+        if trace.keep is not None or self.task.outputs > _FEW * self.hidden:
+            return {}
+        last, head, second = len(self.layers) - 1, self._maps[-1].matrix, self.blocks[-1][1]
+        moment = head @ head.T
+        known = {last - 1: moment, last - 2: moment}
+        if second.src == 1:
+            pulled = self._maps[-3].matrix @ head
+            slopes = self._slopes(trace)
+            known[last - 3] = (pulled @ pulled.T) * ((slopes * weights[:, None]).T @ slopes)
+        return known
+
+    def _slopes(self, trace: ConeTrace) -> Tensor:
+        """The last GELU's derivative, `(B, top)`."""
+        before = trace.blocks[-1].before2.flatten(1)
+        return torch.ops.aten.gelu_backward(torch.ones_like(before), before)
 
     def gradient(self, trace: ConeTrace, grad: Tensor) -> Tensor:
         """The flat gradient of `Σ grad · output` for `grad` `(B, m)`."""
