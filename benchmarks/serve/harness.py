@@ -112,7 +112,11 @@ class Served:
         self.url = ""
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self._folder.cleanup()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -217,7 +217,7 @@ class Client:
         """Wait a little before the next try, or give up; since when it fails."""
         now = clock.monotonic()
         since = now if since is None else since
-        if now + pause - since > self._patience:
+        if now + pause - since >= self._patience:
             raise failure
         clock.sleep(pause)
         return since

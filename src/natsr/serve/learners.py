@@ -128,7 +128,7 @@ class Learners:
         """Until so many rows of the log are learned."""
         future: Future[None] = Future()
         with self._changed:
-            if series.learned.seq >= seq:
+            if series.sure and series.learned.seq >= seq:
                 future.set_result(None)
             else:
                 series.waiters = [one for one in series.waiters if not one.future.cancelled()] + [Waiter(seq, future)]
@@ -204,7 +204,7 @@ class Learners:
                 self._resident.move_to_end(series.id)
             else:
                 self._resident.pop(series.id, None)
-            if not series.deleted and (series.tasks or series.pending):
+            if series.tasks or (series.live is not None if series.deleted else series.pending):
                 self._queue(series)
 
     def _well(self, series: Series) -> None:
@@ -250,6 +250,8 @@ class Learners:
         self._answer(series, live)
         until = clock.monotonic() + SLICE_SECONDS
         rows = self._store.rows_after(series.id, series.learned.time, SLICE_ROWS) if series.pending else []
+        if series.pending and not rows:
+            raise StateError(f"the log of {series.key} lacks row {series.tail.seq}, which it had; was it replaced?")
         for row in rows:
             self._learn(series, live, row)
             self._answer(series, live)
@@ -273,7 +275,8 @@ class Learners:
             else:
                 series.learned = Tail(seq, origin)
                 series.latest, series.health = live.forecast(), plain(live.health())
-        series.snapshot = series.learned.seq
+        series.snapshot, series.sure = series.learned.seq, True
+        self._tell(series)
         self._meters.loads.inc()
         return live if live is not None else series.fresh()
 

@@ -182,7 +182,7 @@ async def get_forecast(
     service = service_of(request)
     series = service.find(key)
     chosen = _levels(levels)
-    if wait and series.pending:
+    if wait and (series.pending or not series.sure):
         reached = asyncio.wrap_future(service.learners.wait(series, series.tail.seq))
         await asyncio.wait({reached}, timeout=wait)
         reached.cancel()

@@ -43,6 +43,7 @@ class Series:
         tail: How far the log has come, as far as it has been acknowledged.
         draft: The same as the journal's thread knows it; `None` if it must look.
         learned: How far learning has come.
+        sure: Whether the learner itself has said so; until it has been in memory, only a note says how far it is.
         snapshot: Rows that the newest snapshot has seen.
         live: The learner, if it is in memory.
         latest: The newest forecast, at the usual levels.
@@ -67,6 +68,7 @@ class Series:
     unsaved: list[ForecastRow] = field(default_factory=list)
     tasks: deque[Task] = field(default_factory=deque)
     waiters: list[Waiter] = field(default_factory=list)
+    sure: bool = False
     queued: bool = False
     busy: bool = False
     leaving: bool = False

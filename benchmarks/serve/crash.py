@@ -1,0 +1,185 @@
+"""Kill the service at random moments under load, and count what was lost: `python benchmarks/serve/crash.py`.
+
+Several clients post rows to several series, a few rows in each request, some requests twice. At random moments the
+service gets SIGKILL and is started again; clients send again what was not answered. At the end the log must hold every
+row that was acknowledged, once, and nothing else; and after some of the kills, and at the end, the forecasts must be
+those of a learner in this process to which nothing ever happened, to the last bit. Results go to
+`benchmarks/results/serve-crash.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from benchmarks.serve.harness import PATIENCE, Nursery, Served, keep, moment, postgres, rows, uninterrupted
+
+#: A learner with random numbers, memory and curvature, small so that a row takes little time.
+NATSR: dict[str, Any] = {
+    "columns": ["load"], "horizon": 3, "window": 8, "freq": "h", "method": "natsr",
+    "options": {"width": 4, "depth": 2, "top": 8, "epochs": 1, "memory": 20},
+}  # fmt: skip
+RLS: dict[str, Any] = {"columns": ["load"], "horizon": 3, "window": 8, "freq": "h", "method": "rls"}
+#: Snapshots often, so that kills fall into them too.
+OPTIONS = ("--snapshot-rows", "7", "--snapshot-seconds", "0.2", "--resident", "2", "--log-level", "error")
+
+
+@dataclass
+class Crash:
+    """One experiment.
+
+    Args:
+        nursery: Where services are born.
+        state: Folder or URL.
+        kills: How many.
+        series: How many.
+        rows: Of each series, at most.
+        seed: Of moments and requests.
+        longest: Seconds that a service lives at most.
+    """
+
+    nursery: Nursery
+    state: str
+    kills: int
+    series: int
+    rows: int
+    seed: int
+    longest: float
+    acknowledged: list[set[int]] = field(default_factory=list)
+    seen: list[dict[str, list[float]]] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+
+    def settings(self, number: int) -> dict[str, Any]:
+        """Every second series is a network."""
+        return NATSR if number % 2 == 0 else RLS
+
+
+def post(crash: Crash, number: int) -> None:
+    """One client: its rows in order, again and again until they are acknowledged."""
+    rng = random.Random(f"{crash.seed} {number}")
+    place = 0
+    while place < crash.rows and not crash.stopping.is_set():
+        last = min(crash.rows, place + rng.randint(1, 5))
+        first = max(0, place - rng.choice((0, 0, 2)))  # some rows come twice on purpose
+        try:
+            with httpx.Client(base_url=crash.url, timeout=30) as client:
+                answer = client.post(f"/v1/series/s{number}/observations", json={"rows": rows(number, first, last)})
+                if answer.status_code == 200:
+                    body = answer.json()
+                    assert not body["refused"], body
+                    assert body["accepted"] + body["duplicates"] == last - first, body
+                    crash.acknowledged[number] |= set(range(first, last))
+                    place = last
+                    continue
+                assert answer.status_code in (429, 503), answer.text
+        except httpx.TransportError:
+            pass  # killed meanwhile; the row may or may not be there
+        time.sleep(0.02)
+
+
+def ask(crash: Crash, number: int) -> None:
+    """The forecast now, to be compared at the end."""
+    with httpx.Client(base_url=crash.url, timeout=PATIENCE) as client:
+        answer = client.get(f"/v1/series/s{number}/forecast", params={"wait": 60})
+        if answer.status_code == 200:
+            body = answer.json()
+            crash.seen[number][body["origin"]] = body["mean"]["load"]
+
+
+def checked_crashes(crash: Crash) -> dict[str, Any]:
+    """Run it, and count."""
+    rng = random.Random(crash.seed)
+    crash.acknowledged = [set() for _ in range(crash.series)]
+    crash.seen = [{} for _ in range(crash.series)]
+    with Served(crash.nursery, crash.state, *OPTIONS) as served:
+        crash.url = served.url
+        with httpx.Client(base_url=crash.url, timeout=PATIENCE) as client:
+            for number in range(crash.series):
+                client.put(f"/v1/series/s{number}", json=crash.settings(number)).raise_for_status()
+        clients = [threading.Thread(target=post, args=(crash, number)) for number in range(crash.series)]
+        for thread in clients:
+            thread.start()
+        try:
+            for _ in range(crash.kills):
+                time.sleep(rng.uniform(0.0, crash.longest))
+                served.kill()
+                served.start()
+                crash.url = served.url
+                if rng.random() < 0.3:
+                    ask(crash, rng.randrange(crash.series))
+        finally:
+            crash.stopping.set()
+            for thread in clients:
+                thread.join(PATIENCE)
+        for number in range(crash.series):
+            ask(crash, number)
+        kept = [logged(crash.url, number) for number in range(crash.series)]
+    return counted(crash, kept)
+
+
+def logged(url: str, number: int) -> list[tuple[str, float]]:
+    """Every row of the log, as it says itself."""
+    with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+        body = client.get(f"/v1/series/s{number}/observations", params={"count": 10_000}).json()
+    return [(row["time"], row["values"]["load"]) for row in body["rows"]]
+
+
+def counted(crash: Crash, kept: list[list[tuple[str, float]]]) -> dict[str, Any]:
+    """What became of the rows, and whether the forecasts are those of an uninterrupted run."""
+    found = {"kills": crash.kills, "series": crash.series, "acknowledged": 0, "kept": 0, "lost": 0, "doubled": 0}
+    found |= {"strangers": 0, "forecasts_compared": 0, "forecasts_different": 0}
+    for number, log in enumerate(kept):
+        truth = {row["time"]: row["values"]["load"] for row in rows(number, 0, crash.rows)}
+        times = [time for time, _ in log]
+        found["acknowledged"] += len(crash.acknowledged[number])
+        found["kept"] += len(log)
+        found["lost"] += sum(moment(row) not in times for row in crash.acknowledged[number])
+        found["doubled"] += len(times) - len(set(times))
+        found["strangers"] += sum(truth.get(time) != value for time, value in log)
+        seen = crash.seen[number]
+        alone = uninterrupted(crash.settings(number), number, len(log), [times.index(origin) for origin in seen])
+        found["forecasts_compared"] += len(seen)
+        found["forecasts_different"] += sum(alone.get(origin) != mean for origin, mean in seen.items())
+    return found
+
+
+def main() -> None:
+    """Over both databases."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="for each database")
+    parser.add_argument("--series", type=int, default=4)
+    parser.add_argument("--rows", type=int, default=10_000, help="of a series at most")
+    parser.add_argument("--longest", type=float, default=2.0, help="seconds that a service lives at most")
+    parser.add_argument("--databases", default="sqlite,postgresql")
+    chosen = parser.parse_args()
+    results: dict[str, Mapping[str, Any]] = {}
+    with Nursery() as nursery:
+        for database in chosen.databases.split(","):
+            with tempfile.TemporaryDirectory() as folder, _where(database, folder) as state:
+                crash = Crash(nursery, state, chosen.kills, chosen.series, chosen.rows, seed=7, longest=chosen.longest)
+                results[database] = checked_crashes(crash)
+                sys.stderr.write(f"{database}: {results[database]}\n")
+    keep("crash", {"longest": chosen.longest, "databases": results})
+
+
+@contextmanager
+def _where(database: str, folder: str) -> Iterator[str]:
+    if database == "sqlite":
+        yield folder
+    else:
+        with postgres() as url:
+            yield url
+
+
+if __name__ == "__main__":
+    main()

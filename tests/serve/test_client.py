@@ -1,0 +1,164 @@
+"""The client: the same verbs as `Live`, and requests that are sent again until they are answered."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.serve.harness import inside, moment, rows
+
+import natsr
+from natsr.serve.settings import ServeSettings
+from natsr.serve.tokens import add
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with inside(ServeSettings(str(tmp_path_factory.mktemp("state")))) as (_, client):
+        yield str(client.base_url)
+
+
+def test_it_forecasts_as_live_does(url: str) -> None:
+    live = natsr.Live(["load"], horizon=3, window=8, method="rls")
+    with natsr.Client(url) as client:
+        assert client.put("a", ["load"], horizon=3, window=8, method="rls")["observations"] == 0
+        given = [(row["time"], row["values"]) for row in rows(0, 0, 30)]
+        sent = client.observe_many("a", given)
+        assert (sent.accepted, sent.duplicates, sent.refused) == (30, 0, [])
+        assert client.observe_many("a", given[:5]).duplicates == 5
+        for time, row in given:
+            live.observe(time, row)
+        levels = (0.5, 0.8)
+        got, expected = client.forecast("a", levels, wait=60), live.forecast(levels)
+        assert got.origin == expected.origin and got.columns == ("load",)
+        assert (got.times == expected.times).all() and (got.mean == expected.mean).all()
+        for level in levels:
+            assert (got.intervals[level].low == expected.intervals[level].low).all()
+            assert (got.intervals[level].high == expected.intervals[level].high).all()
+        assert got.frame().shape == (3, 5)
+        assert client.get("a")["observations"] == 30
+        assert client.history("a", count=4, step=2)["times"] == [moment(row) for row in range(26, 30)]
+        assert client.metrics("a", count=2)["figures"]["rows"] == [29, 30]
+        assert [one["key"] for one in client.series()] == ["a"]
+        client.delete("a")
+        with pytest.raises(natsr.ServiceError) as caught:
+            client.delete("a")
+        assert caught.value.status == 404
+
+
+def test_rows_as_people_have_them(url: str) -> None:
+    with natsr.Client(url) as client:
+        client.put("kinds", ["a", "b"], horizon=2, window=4, method="last_value")
+        client.observe("kinds", datetime(2026, 1, 1), {"a": 1, "b": np.float32(2.5)})
+        client.observe("kinds", np.datetime64("2026-01-01T01:00"), {"a": math.nan, "b": None})
+        client.observe("kinds", "2026-01-01T03:00+01:00", {"a": 3.0})
+        assert client.get("kinds")["last_time"] == "2026-01-01T02:00:00"
+        assert client.forecast("kinds", wait=60).mean[0].tolist() == [3.0, 2.5]
+        with pytest.raises(natsr.DataError, match="late"):
+            client.observe("kinds", "2025-12-31T23:00", {"a": 1.0})
+        with pytest.raises(natsr.DataError, match="did you mean|expected one of"):
+            client.observe("kinds", "2026-01-01T03:00", {"c": 1.0})
+        with pytest.raises(natsr.DataError, match="expected a number"):
+            client.observe("kinds", "2026-01-01T03:00", {"a": "text"})
+
+
+def test_events_come_as_rows_are_learned(url: str) -> None:
+    with natsr.Client(url) as client, natsr.Client(url) as other:
+        client.put("news", ["load"], horizon=2, window=4, method="last_value")
+        stop = threading.Event()
+
+        def send() -> None:  # until somebody has heard one: the stream begins at an unknown moment
+            for row in range(10_000):
+                other.observe("news", moment(row), {"load": float(row)})
+                if stop.wait(0.05):
+                    return
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            news = next(client.events("news"))
+        finally:
+            stop.set()
+            sender.join(60)
+        assert news["key"] == "news" and moment(int(news["values"]["load"])) == news["time"]
+
+
+def test_tokens(tmp_path: Path) -> None:
+    token = add(tmp_path / "tokens.toml", "all", ["admin"], ["*"])
+    settings = ServeSettings(str(tmp_path / "state"), tokens=tmp_path / "tokens.toml")
+    with inside(settings) as (_, http):
+        with natsr.Client(str(http.base_url), token) as client:
+            client.put("a", ["load"])
+        with natsr.Client(str(http.base_url), "wrong") as client, pytest.raises(natsr.ServiceError) as caught:
+            client.get("a")
+        assert caught.value.status == 401 and "natsr token" in str(caught.value)
+
+
+@contextmanager
+def scripted(answers: Sequence[tuple[int, Any] | None]) -> Iterator[tuple[str, list[str]]]:
+    """A server that answers what it is told to; `None` closes the connection instead."""
+    asked: list[str] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            with connection:
+                asked.append(connection.recv(65536).decode().split("\r\n")[0])
+                if answer is not None:
+                    body = json.dumps(answer[1]).encode()
+                    head = (
+                        f"HTTP/1.1 {answer[0]} X\r\nContent-Length: {len(body)}\r\nRetry-After: 0\r\nConnection: close"
+                    )
+                    connection.sendall(head.encode() + b"\r\n\r\n" + body)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+    finally:
+        thread.join(60)
+        listener.close()
+
+
+BUSY = {"error": "busy", "expected": "patience", "hint": "wait"}
+
+
+def test_what_was_not_answered_is_sent_again() -> None:
+    done = {"accepted": 1, "duplicates": 0, "refused": [], "pending": 0}
+    with scripted([None, (429, BUSY), (503, BUSY), (200, done)]) as (url, asked), natsr.Client(url) as client:
+        assert client.observe("a", moment(0), {"load": 1.0}).accepted == 1
+    assert asked == ["POST /v1/series/a/observations HTTP/1.1"] * 4
+
+
+def test_a_delete_whose_answer_was_lost_is_done() -> None:
+    gone = {"error": "not known", "expected": "", "hint": ""}
+    with scripted([None, (404, gone)]) as (url, _), natsr.Client(url) as client:
+        client.delete("a")
+
+
+def test_patience_ends() -> None:
+    with scripted([(503, BUSY), (503, BUSY)]) as (url, asked), natsr.Client(url, patience=0.0) as client:
+        with pytest.raises(natsr.ServiceError, match="busy; expected patience; wait"):
+            client.get("a")
+        with pytest.raises(natsr.ServiceError):
+            client.get("a")
+    assert len(asked) == 2
+    with natsr.Client(url, patience=0.0) as client, pytest.raises(natsr.ServiceError, match="cannot be reached"):
+        client.get("a")
+
+
+def test_without_httpx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(natsr.OptionError, match="natsr\\[serve\\]"):
+        natsr.Client("http://127.0.0.1:1")
