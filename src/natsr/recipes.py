@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from natsr.baselines import FsnetOptions, OnenetOptions
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.frame import Anchor, Frame
@@ -235,6 +236,33 @@ def derpp(task: Task, setting: Setting, options: Options) -> Forecaster:
     return _plain(task, setting, options, replay=True, distil=0.2)
 
 
+# ---- FSNet and OneNet --------------------------------------------------------------------------------------------
+
+
+@recipe
+def fsnet(task: Task, setting: Setting, options: Options) -> Forecaster:
+    """FSNet: convolutions calibrated by what their own recent gradients say, with an associative memory."""
+    return parsed(FsnetOptions(), options).make(task, setting.generator(), checked_device(setting.device))
+
+
+@recipe
+def fsnet_mae(task: Task, setting: Setting, options: Options) -> Forecaster:
+    """FSNet on absolute errors."""
+    return parsed(FsnetOptions(loss="mae"), options).make(task, setting.generator(), checked_device(setting.device))
+
+
+@recipe
+def onenet(task: Task, setting: Setting, options: Options) -> Forecaster:
+    """OneNet: a network over time and one over the variables, mixed by weights that are learned online."""
+    return parsed(OnenetOptions(), options).make(task, setting.generator(), checked_device(setting.device))
+
+
+@recipe
+def onenet_mae(task: Task, setting: Setting, options: Options) -> Forecaster:
+    """OneNet on absolute errors."""
+    return parsed(OnenetOptions(loss="mae"), options).make(task, setting.generator(), checked_device(setting.device))
+
+
 # ---- NatSR -------------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +349,6 @@ def natsr_fast(task: Task, setting: Setting, options: Options) -> Forecaster:
 
 METHODS = tuple(RECIPES)
 #: Methods that train a network.
-NETWORKS = ("frozen", "ogd", "er", "derpp", "natsr", "natsr_fast")
+NETWORKS = ("frozen", "ogd", "er", "derpp", "fsnet", "fsnet_mae", "onenet", "onenet_mae", "natsr", "natsr_fast")
 #: Methods that learn nothing online, and so have the same forecasts under every protocol.
 UNTAUGHT = ("last_value", "seasonal", "frozen")

@@ -1,0 +1,97 @@
+"""FSNet and OneNet, put together: what can be set, and the parts that the published code has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from natsr.forecasters.base import Forecaster
+from natsr.forecasters.frame import Anchor, Frame
+from natsr.forecasters.fsnet import FSNetLearner
+from natsr.forecasters.losses import LOSSES, LossName
+from natsr.forecasters.mixing import Mixing
+from natsr.forecasters.onenet import OneNetLearner
+from natsr.forecasters.stepping import Learner, SteppingForecaster
+from natsr.forecasters.warm import WarmUp
+from natsr.nets.adapted import Scaled, runs
+from natsr.nets.adapters import Recall
+from natsr.nets.fsnet import AdaptedTCN
+from natsr.nets.tcn import ConeTCN
+from natsr.nets.variables import VariablesTCN
+from natsr.options import Range, check_ranges
+from natsr.types import Task
+
+RANGES: dict[str, Range] = {
+    **dict.fromkeys(("rate", "depth", "epochs", "warm_rate", "mixing_rate"), Range(0)),
+    **dict.fromkeys(("width", "top"), Range(1)),
+    "limit": Range(0, without=(0,)),
+    "mixing_dropout": Range(0, 1, without=(1,)),
+}
+
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    """What both have: sizes, warm-up, and the rate of AdamW online."""
+
+    rate: float = 1e-4
+    loss: LossName = "mse"
+    labels: Literal["known", "fresh"] = "known"
+    limit: float = 100.0
+    anchor: Anchor = "none"
+    width: int = 64
+    depth: int = 10
+    top: int = 320
+    epochs: int = 6
+    warm_rate: float = 1e-3
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def __post_init__(self) -> None:
+        check_ranges(self, RANGES)
+
+    def tcn(self, task: Task, generator: torch.Generator) -> ConeTCN:
+        """The network over time."""
+        return ConeTCN(task, generator, width=self.width, depth=self.depth, top=self.top, dtype=self.number)
+
+    @property
+    def number(self) -> torch.dtype:
+        """The type that everything is computed in."""
+        return torch.float64 if self.dtype == "float64" else torch.float32
+
+    def forecaster(self, task: Task, learner: Learner, generator: torch.Generator) -> Forecaster:
+        """The learner behind the two verbs."""
+        frame = Frame(task, self.limit, self.anchor, self.labels)
+        warm = WarmUp(epochs=self.epochs, rate=self.warm_rate)
+        return SteppingForecaster(task, learner, frame, warm, self.rate, LOSSES[self.loss], generator)
+
+
+@dataclass(frozen=True)
+class FsnetOptions(BaselineOptions):
+    """FSNet, with the two readings of its memory."""
+
+    recall: Recall = "attention"
+
+    def make(self, task: Task, generator: torch.Generator, device: torch.device) -> Forecaster:
+        """A fresh forecaster."""
+        net = AdaptedTCN(self.tcn(task, generator), generator, self.recall).to(device)
+        return self.forecaster(task, FSNetLearner(net, LOSSES[self.loss], generator), generator)
+
+
+@dataclass(frozen=True)
+class OnenetOptions(BaselineOptions):
+    """OneNet: how its mixture learns."""
+
+    mixing_rate: float = 1e-3
+    mixing_dropout: float = 0.1
+
+    def make(self, task: Task, generator: torch.Generator, device: torch.device) -> Forecaster:
+        """A fresh forecaster."""
+        sizes = (self.width, self.depth, self.top)
+        loss, time = LOSSES[self.loss], self.tcn(task, generator).to(device)
+        variables = VariablesTCN(task, generator, width=sizes[0], depth=sizes[1], top=sizes[2], dtype=self.number).to(
+            device
+        )
+        mixing = Mixing(task, loss, self.mixing_dropout, self.mixing_rate, generator, self.number).to(device)
+        learner = OneNetLearner(Scaled(variables, runs(variables)), Scaled(time, runs(time)), mixing, loss, generator)
+        return self.forecaster(task, learner, generator)

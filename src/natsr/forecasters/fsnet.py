@@ -1,0 +1,93 @@
+"""FSNet's step: AdamW on weights and adapters, and then the gradient goes into the layers' averages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from natsr.forecasters.finish import AdamW
+from natsr.forecasters.losses import Loss
+from natsr.forecasters.stepping import Taken
+from natsr.forecasters.warm import dropout_mask, masked_error
+from natsr.nets.fsnet import AdaptedTCN
+from natsr.types import State, StateError
+
+#: A gradient beyond this overflows when AdamW squares it.
+LARGEST_GRADIENT = 1e15
+
+
+class FSNetLearner:
+    """The adapted TCN and how it learns.
+
+    Args:
+        net: The network.
+        loss: MSE or MAE.
+        generator: Draws dropout masks.
+    """
+
+    def __init__(self, net: AdaptedTCN, loss: Loss, generator: torch.Generator) -> None:
+        self.net = net
+        self.loss = loss
+        self.generator = generator
+        self.finish = AdamW(0.0)
+        self.online = True
+        self.asked = 0  # how often a layer asked its memory
+
+    @property
+    def like(self) -> Tensor:
+        return self.net.weights
+
+    def forward(self, window: Tensor) -> Tensor:
+        return self.net.forward(window)
+
+    def judged(self, window: Tensor) -> Tensor:
+        return self.net.forward(window)
+
+    def step(self, window: Tensor, target: Tensor, dropout: float, farthest: float) -> Taken:
+        keep = dropout_mask((len(window), self.net.hidden), dropout, self.generator)
+        trace = self.net.trace(window, None if keep is None else keep.to(window))
+        if not float(trace.output.abs().max()) < farthest:
+            return Taken("astray")
+        error, known = masked_error(trace.output, target)
+        loss = float(self.loss.value(error).sum()) / known
+        gradient = self.net.gradient(trace, self.loss.slope(error) * target.isfinite() / known)
+        if not float(gradient.norm()) < LARGEST_GRADIENT:
+            return Taken("refused")
+        self.asked += self.net.asked
+        self.finish.step(self.net.weights, gradient)
+        self.net.follow(gradient, self.online)
+        return Taken("taken", loss)
+
+    def begin(self, rate: float, online: bool) -> None:
+        self.finish, self.online = AdamW(rate), online
+
+    def set_rate(self, rate: float) -> None:
+        self.finish.set_rate(rate)
+
+    def trained(self) -> Sequence[Tensor]:
+        # The averages stay those of the last epoch, as published: what is kept there are parameters only.
+        return (self.net.weights,)
+
+    def vital(self) -> Sequence[Tensor]:
+        return (self.net.weights, *(part for one in self.net.averages for part in (one.slow, one.fast)))
+
+    def settle(self) -> None:
+        self.net.settle()
+
+    def info(self) -> dict[str, float]:
+        return {"asked": float(self.asked)}
+
+    def state_dict(self) -> State:
+        return {"net": self.net.state_dict(), "finish": self.finish.state_dict(), "asked": self.asked}
+
+    def load_state_dict(self, state: State) -> None:
+        net, saved, asked = state.get("net"), state.get("finish"), state.get("asked")
+        if not (isinstance(net, dict) and isinstance(saved, dict) and isinstance(asked, int)):
+            raise StateError("the state has no network or optimiser of FSNet; it belongs to another method")
+        finish = copy.copy(self.finish)
+        finish.load_state_dict(saved)
+        self.net.load_state_dict(net)
+        self.finish, self.asked = finish, asked

@@ -1,0 +1,178 @@
+"""OneNet's mixture of two forecasts: a weight for each variable that is learned slowly, and a quick correction of it.
+
+The long-term weight of a variable is `sigmoid(a)`, and `a` follows the gradient of the mixture's loss. The short-term
+correction `b` is what a small network says when it sees, for one variable, the two weighted forecasts and what came:
+the next forecast is mixed by `sigmoid(a + b)`. The small network learns to say what would have been right.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from natsr.forecasters.finish import AdamW
+from natsr.forecasters.losses import Loss
+from natsr.forecasters.warm import dropout_mask, masked_error
+from natsr.nets.adapted import fitting
+from natsr.nets.base import Layer, initial_weights, stack
+from natsr.types import State, StateError, Task
+
+WIDTH = 32
+_TENSORS = ("weights", "lasting", "passing")
+
+
+class Proposal(NamedTuple):
+    """A step of the mixture that has not been taken."""
+
+    by_lasting: Tensor  # (C,)
+    by_weights: Tensor  # flat, of the small network
+    passing: Tensor  # (C,), the next correction
+    loss: float  # of the mixture with the long-term weights
+
+
+class Mixing:
+    """Weights `sigmoid(lasting + passing)` of the first of two forecasts, for each variable.
+
+    Args:
+        task: Horizon and channels.
+        loss: The methods' own.
+        dropout: Share of the small network's hidden units that are dropped while it learns, and while it says the
+            next correction.
+        rate: Of both of its optimisers (Adam).
+        generator: Draws weights and dropout masks.
+        dtype: As the networks have it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        loss: Loss,
+        dropout: float,
+        rate: float,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        H, C = task.horizon, task.channels
+        self.task = task
+        self.loss = loss
+        self.dropout = dropout
+        self.rate = rate
+        self.generator = generator
+        self.layers: tuple[Layer, ...] = stack(
+            [("first", 3 * H + 1, WIDTH, 3 * H), ("second", WIDTH + 1, WIDTH, WIDTH), ("last", WIDTH + 1, 1, WIDTH)]
+        )
+        self.weights = initial_weights(self.layers, generator, dtype)
+        self.lasting, self.passing = torch.zeros(C, dtype=dtype), torch.zeros(C, dtype=dtype)
+        self._finish_lasting, self._finish_weights = AdamW(rate, decay=0.0), AdamW(rate, decay=0.0)
+
+    def to(self, device: torch.device) -> Mixing:
+        """Move everything."""
+        self.weights, self.lasting, self.passing = (
+            part.to(device) for part in (self.weights, self.lasting, self.passing)
+        )
+        return self
+
+    def restart(self) -> None:
+        """Equal weights, no correction and fresh optimisers; what the small network has learned stays."""
+        self.lasting.zero_()
+        self.passing.zero_()
+        self._finish_lasting, self._finish_weights = AdamW(self.rate, decay=0.0), AdamW(self.rate, decay=0.0)
+
+    def mixed(self, first: Tensor, second: Tensor) -> Tensor:
+        """The mixture of forecasts `(B, m)`."""
+        share = torch.sigmoid(self.lasting + self.passing).repeat(self.task.horizon)
+        return share * first + (1 - share) * second
+
+    def proposed(self, first: Tensor, second: Tensor, target: Tensor) -> Proposal:
+        """The step on two forecasts and what came, each `(B, m)`, NaN = unknown; changes nothing.
+
+        Where it is not known what came, the small network sees the mixture itself.
+        """
+        shape = (len(first), self.task.horizon, self.task.channels)
+        one, other, truth = (part.view(shape) for part in (first, second, target))
+        known = truth.isfinite()
+        count, apart = int(known.sum()), one - other
+        share = torch.sigmoid(self.lasting)
+        mixture = share * one + (1 - share) * other
+        error, _ = masked_error(mixture, truth)
+        by_share = (self.loss.slope(error) * known * apart).sum((0, 1)) / count
+        seen = torch.cat([share * one, (1 - share) * other, torch.where(known, truth, mixture)], 1)
+        said, kept = self._say(seen.transpose(1, 2).reshape(-1, 3 * self.task.horizon))
+        passing = said.view(shape[0], self.task.channels)
+        quick = torch.sigmoid(self.lasting + passing)[:, None]
+        mistake, _ = masked_error(quick * one + (1 - quick) * other, truth)
+        by_quick = (self.loss.slope(mistake) * known * apart).sum(1) / count  # (B, C)
+        by_passing = by_quick * (quick * (1 - quick)).squeeze(1)
+        # The next correction: the mean over examples that tell something about the variable, or the one before.
+        telling = known.any(1).to(one)  # (B, C)
+        total = telling.sum(0)
+        mean = (passing * telling).sum(0) / total.clamp(min=1)
+        return Proposal(
+            by_share * share * (1 - share),
+            self._gradient(kept, by_passing.reshape(-1, 1)),
+            torch.where(total > 0, mean, self.passing),
+            float(self.loss.value(error).sum()) / count,
+        )
+
+    def take(self, proposal: Proposal) -> None:
+        """Take the step."""
+        self._finish_weights.step(self.weights, proposal.by_weights)
+        self._finish_lasting.step(self.lasting, proposal.by_lasting)
+        self.passing.copy_(proposal.passing)
+
+    # ---- the small network: two hidden layers of tanh, dropout before each -----------------------------------------
+
+    def _say(self, seen: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor | None]]]:
+        """What it says `(N, 1)` to `(N, 3H)`, and for each layer its input and the mask on its output."""
+        x, kept = seen, []
+        for layer in self.layers[:-1]:
+            matrix = layer.view(self.weights)
+            keep = dropout_mask((len(x), WIDTH), self.dropout, self.generator)
+            keep = None if keep is None else keep.to(x)
+            kept.append((x, keep))
+            x = torch.addmm(matrix[-1], x, matrix[:-1])
+            x = torch.tanh(x if keep is None else x * keep)
+        kept.append((x, None))
+        matrix = self.layers[-1].view(self.weights)
+        return torch.addmm(matrix[-1], x, matrix[:-1]), kept
+
+    def _gradient(self, kept: list[tuple[Tensor, Tensor | None]], g: Tensor) -> Tensor:
+        """The flat gradient from the gradient `(N, 1)` by what it said."""
+        flat = torch.empty_like(self.weights)
+        after: Tensor | None = None
+        for layer, (inputs, keep) in zip(reversed(self.layers), reversed(kept), strict=True):
+            if after is not None:
+                g = g * (1 - after.square())
+                g = g if keep is None else g * keep
+            matrix = layer.view(flat)
+            torch.mm(inputs.T, g, out=matrix[:-1])
+            torch.sum(g, 0, out=matrix[-1])
+            g, after = torch.mm(g, layer.view(self.weights)[:-1].T), inputs
+        return flat
+
+    # ---- state ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        """Everything that must be carried on."""
+        return {
+            **{name: getattr(self, name).clone() for name in _TENSORS},
+            "finish_lasting": self._finish_lasting.state_dict(),
+            "finish_weights": self._finish_weights.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from it; whatever does not fit changes nothing."""
+        parts = [fitting(name, state.get(name), getattr(self, name)) for name in _TENSORS]
+        finishes = []
+        for name in ("finish_lasting", "finish_weights"):
+            saved, finish = state.get(name), copy.copy(self._finish_weights)
+            if not isinstance(saved, dict):
+                raise StateError(f"the mixture's state lacks its {name}; it belongs to another method")
+            finish.load_state_dict(saved)
+            finishes.append(finish)
+        for name, part in zip(_TENSORS, parts, strict=True):
+            getattr(self, name).copy_(part)
+        self._finish_lasting, self._finish_weights = finishes

@@ -1,0 +1,160 @@
+"""OneNet's step: two networks that learn on their own, and what mixes their forecasts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from natsr.forecasters.finish import AdamW
+from natsr.forecasters.fsnet import LARGEST_GRADIENT
+from natsr.forecasters.losses import Loss
+from natsr.forecasters.mixing import Mixing
+from natsr.forecasters.stepping import Taken
+from natsr.forecasters.warm import dropout_mask, masked_error
+from natsr.nets.adapted import Scaled, fitting
+from natsr.nets.base import Traced
+from natsr.nets.tcn import ConeTrace
+from natsr.nets.variables import VariablesTrace
+from natsr.types import State, StateError
+
+T = TypeVar("T", bound=Traced)
+
+
+class Branch(Generic[T]):
+    """One of the two networks, with its optimiser."""
+
+    def __init__(self, net: Scaled[T], loss: Loss, generator: torch.Generator) -> None:
+        self.net = net
+        self.loss = loss
+        self.generator = generator
+        self.finish = AdamW(0.0)
+
+    def forward(self, window: Tensor) -> Tensor:
+        """Outputs `(B, m)`."""
+        return self.net.body.forward(window)
+
+    def traced(self, window: Tensor, dropout: float) -> T:
+        """Outputs, with what the gradient needs."""
+        keep = dropout_mask((len(window), self.net.hidden), dropout, self.generator)
+        return self.net.body.trace(window, None if keep is None else keep.to(window))
+
+    def gradient(self, trace: T, target: Tensor) -> Tensor:
+        """Of its own loss."""
+        error, known = masked_error(trace.output, target)
+        pull = self.loss.slope(error) * target.isfinite() / known
+        return self.net.pulled(self.net.body.gradient(trace, pull))
+
+    def take(self, gradient: Tensor) -> None:
+        """One step of AdamW."""
+        self.finish.step(self.net.weights, gradient)
+        self.net.settle()
+
+    def state_dict(self) -> State:
+        """Everything that must be carried on."""
+        return {"weights": self.net.weights.clone(), "finish": self.finish.state_dict()}
+
+    def checked(self, state: object) -> tuple[Tensor, AdamW]:
+        """Weights and optimiser of a state, if they fit."""
+        saved = state.get("finish") if isinstance(state, dict) else None
+        if not (isinstance(state, dict) and isinstance(saved, dict)):
+            raise StateError("the state lacks a network of OneNet; it belongs to another method")
+        finish = copy.copy(self.finish)
+        finish.load_state_dict(saved)
+        return fitting("weights", state.get("weights"), self.net.weights), finish
+
+
+class OneNetLearner:
+    """Both branches and their mixture.
+
+    Args:
+        variables: The branch over the variables.
+        time: The branch over time.
+        mixing: What mixes them.
+        loss: MSE or MAE.
+        generator: Draws dropout masks.
+    """
+
+    def __init__(
+        self,
+        variables: Scaled[VariablesTrace],
+        time: Scaled[ConeTrace],
+        mixing: Mixing,
+        loss: Loss,
+        generator: torch.Generator,
+    ) -> None:
+        self.variables = Branch(variables, loss, generator)
+        self.time = Branch(time, loss, generator)
+        self.mixing = mixing
+
+    @property
+    def like(self) -> Tensor:
+        return self.time.net.weights
+
+    def forward(self, window: Tensor) -> Tensor:
+        return self.mixing.mixed(self.variables.forward(window), self.time.forward(window))
+
+    def judged(self, window: Tensor) -> Tensor:
+        return (self.variables.forward(window) + self.time.forward(window)) / 2
+
+    def step(self, window: Tensor, target: Tensor, dropout: float, farthest: float) -> Taken:
+        variables, time = self.variables.traced(window, dropout), self.time.traced(window, dropout)
+        first, second = variables.output, time.output
+        if not max(float(first.abs().max()), float(second.abs().max())) < farthest:
+            return Taken("astray")
+        by_variables = self.variables.gradient(variables, target)
+        by_time = self.time.gradient(time, target)
+        proposal = self.mixing.proposed(first, second, target)
+        for gradient in (by_variables, by_time, proposal.by_weights, proposal.by_lasting, proposal.passing):
+            if not float(gradient.norm()) < LARGEST_GRADIENT:
+                return Taken("refused")
+        self.variables.take(by_variables)
+        self.time.take(by_time)
+        self.mixing.take(proposal)
+        return Taken("taken", proposal.loss)
+
+    def begin(self, rate: float, online: bool) -> None:
+        del online  # both phases have the same step
+        self.variables.finish, self.time.finish = AdamW(rate), AdamW(rate)
+        self.mixing.restart()
+
+    def set_rate(self, rate: float) -> None:
+        self.variables.finish.set_rate(rate)
+        self.time.finish.set_rate(rate)
+
+    def trained(self) -> Sequence[Tensor]:
+        return (self.variables.net.weights, self.time.net.weights)
+
+    def vital(self) -> Sequence[Tensor]:
+        mixing = self.mixing
+        return (*self.trained(), mixing.weights, mixing.lasting, mixing.passing)
+
+    def settle(self) -> None:
+        self.variables.net.settle()
+        self.time.net.settle()
+
+    def info(self) -> dict[str, float]:
+        share = torch.sigmoid(self.mixing.lasting + self.mixing.passing)
+        return {"share": float(share.mean())}
+
+    def state_dict(self) -> State:
+        return {
+            "variables": self.variables.state_dict(),
+            "time": self.time.state_dict(),
+            "mixing": self.mixing.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        mixing = state.get("mixing")
+        if not isinstance(mixing, dict):
+            raise StateError("the state lacks the mixture of OneNet; it belongs to another method")
+        variables, finish_variables = self.variables.checked(state.get("variables"))
+        time, finish_time = self.time.checked(state.get("time"))
+        self.mixing.load_state_dict(mixing)
+        self.variables.net.weights.copy_(variables)
+        self.time.net.weights.copy_(time)
+        self.variables.finish, self.time.finish = finish_variables, finish_time
+        self.settle()

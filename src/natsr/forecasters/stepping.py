@@ -1,0 +1,251 @@
+"""Networks that bring their own step: one forecaster and one warm-up around any `Learner`.
+
+`NeuralForecaster` makes a step from slots. FSNet and OneNet have a step of another shape (averages of gradients that
+become weights; two networks and what mixes them). Here is what they share with every other network: the frame, the
+guards, the schedule of the warm-up, and a state. As there, a step is computed whole before anything is changed, and a
+network that has gone astray goes back to its last sane copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.frame import Frame
+from natsr.forecasters.losses import Loss
+from natsr.forecasters.warm import WarmUp, masked_error
+from natsr.nets.adapted import fitting
+from natsr.state import on_device
+from natsr.streams import Windows
+from natsr.types import Example, State, StateError, Task
+
+_COUNTS = ("steps", "refused", "restored")
+_SANE_EVERY = 100  # steps between copies of weights that gave sane outputs
+
+
+class Taken(NamedTuple):
+    """What came of a step: `refused` and `astray` steps have changed nothing."""
+
+    verdict: Literal["taken", "refused", "astray"]
+    loss: float = math.nan
+
+
+class Learner(Protocol):
+    """A network, or several, with a step."""
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the type and place that it computes in."""
+
+    def forward(self, window: Tensor) -> Tensor:
+        """Outputs `(B, m)`; changes nothing."""
+
+    def judged(self, window: Tensor) -> Tensor:
+        """What the warm-up's validation scores."""
+
+    def step(self, window: Tensor, target: Tensor, dropout: float, farthest: float) -> Taken:
+        """Learn from examples with targets `(B, m)`, NaN = unknown; outputs from `farthest` on are astray."""
+
+    def begin(self, rate: float, online: bool) -> None:
+        """Start a phase with fresh optimisers."""
+
+    def set_rate(self, rate: float) -> None:
+        """Go on at another rate."""
+
+    def trained(self) -> Sequence[Tensor]:
+        """What the warm-up keeps the best copy of."""
+
+    def vital(self) -> Sequence[Tensor]:
+        """What has to be put back to undo steps that led astray."""
+
+    def settle(self) -> None:
+        """Compute again what depends on tensors that were put back."""
+
+    def info(self) -> dict[str, float]:
+        """What one may want to look at."""
+
+    def state_dict(self) -> State:
+        """Everything that must be carried on."""
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from it; whatever does not fit raises `StateError` and changes nothing."""
+
+
+class SteppingForecaster(Forecaster):
+    """A learner behind the two verbs.
+
+    Args:
+        task: What is forecast.
+        learner: The network and its step.
+        frame: What it reads, is taught and means.
+        warm: The offline phase.
+        rate: Of the optimiser online.
+        loss: Scores the validation part in the warm-up.
+        generator: Every random draw; the learner's too.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        learner: Learner,
+        frame: Frame,
+        warm: WarmUp,
+        rate: float,
+        loss: Loss,
+        generator: torch.Generator,
+    ) -> None:
+        self.task = task
+        self.learner = learner
+        self.frame = frame
+        self.warm = warm
+        self.rate = rate
+        self.loss = loss
+        self.generator = generator
+        self.steps = self.refused = self.restored = 0
+        self._loss = math.nan
+        self.learner.begin(rate, online=True)
+        self._sane = [part.clone() for part in learner.vital()]
+
+    @torch.no_grad()
+    def forecast(self, window: Tensor) -> Forecast:
+        self.check_window(window)
+        return Forecast(self.frame.write(window, self.learner.forward(self.frame.read(window, self.learner.like))))
+
+    @torch.no_grad()
+    def learn(self, example: Example) -> None:
+        self.check_window(example.window)
+        window = self.frame.read(example.window, self.learner.like)
+        target = self.frame.teach(example, self.learner.like)
+        if not bool(target.isfinite().any()):
+            return
+        self.steps += 1
+        if not bool(window.isfinite().all()):
+            self.refused += 1  # NaN in a window is not the network's fault
+            return
+        if self.steps % _SANE_EVERY == 0 and self._is_sane(window):
+            self._sane = [part.clone() for part in self.learner.vital()]
+        taken = self.learner.step(window, target, 0.0, self.frame.farthest)
+        if taken.verdict == "taken":
+            self._loss = taken.loss
+        elif taken.verdict == "refused":
+            self.refused += 1
+        else:
+            self.restored += 1
+            self._put_back(self._sane)
+
+    def _is_sane(self, window: Tensor) -> bool:
+        return float(self.learner.forward(window).abs().max()) < self.frame.farthest
+
+    def _put_back(self, kept: Sequence[Tensor]) -> None:
+        for part, copy in zip(self.learner.vital(), kept, strict=True):
+            part.copy_(copy)
+        self.learner.settle()
+
+    @torch.no_grad()
+    def warm_up(self, train_part: Windows, valid_part: Windows, progress: Progress = silent) -> None:
+        self.learner.begin(self.warm.rate, online=False)
+        train(self.learner, self.loss, self.warm, (train_part, valid_part), self.generator, self.frame, progress)
+        self.learner.begin(self.rate, online=True)
+        self._sane = [part.clone() for part in self.learner.vital()]
+
+    def info(self) -> dict[str, float]:
+        counts = {"refused": float(self.refused), "restored": float(self.restored)}
+        return {**counts, "loss": self._loss, **self.learner.info()}
+
+    # ---- state ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        return {
+            "learner": self.learner.state_dict(),
+            "sane": [{"part": part.clone()} for part in self._sane],
+            "generator": self.generator.get_state(),
+            "counts": {name: getattr(self, name) for name in _COUNTS},
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        learner, sane, generator, counts = (state.get(k) for k in ("learner", "sane", "generator", "counts"))
+        if not (isinstance(learner, dict) and isinstance(sane, list) and isinstance(counts, dict)):
+            raise StateError("the state has no learner, sane copy or counts; it belongs to another kind of method")
+        if not (isinstance(generator, Tensor) and generator.shape == self.generator.get_state().shape):
+            raise StateError("the state's random generator is not one of this machine's; it was not written by natsr")
+        if len(sane) != len(self._sane):
+            raise StateError(
+                "its sane copy does not fit; load it into a forecaster for the same task and options"
+            )
+        copies = [fitting("a sane copy", one.get("part"), part) for one, part in zip(sane, self._sane, strict=True)]
+        numbers = [_whole(counts, name) for name in _COUNTS]
+        # Everything else has been tried: if the learner's part does not fit, nothing has been changed.
+        self.learner.load_state_dict(on_device(learner, self.learner.like.device))
+        self.generator.set_state(generator)
+        self._sane = [copy.to(part.device, copy=True) for copy, part in zip(copies, self._sane, strict=True)]
+        self.steps, self.refused, self.restored = numbers
+        self._loss = math.nan
+
+
+def train(
+    learner: Learner,
+    loss: Loss,
+    plan: WarmUp,
+    parts: tuple[Windows, Windows],
+    generator: torch.Generator,
+    frame: Frame,
+    progress: Progress,
+) -> None:
+    """Fit a learner by the schedule that every network here is warmed up by (`natsr.forecasters.warm`).
+
+    Args:
+        learner: In its warm-up phase.
+        loss: Judges.
+        plan: The schedule.
+        parts: Examples to learn from, and examples to judge by.
+        generator: Shuffles.
+        frame: What is read and taught.
+        progress: Told after every batch.
+    """
+    learn, judge = parts
+    batches = len(learn) // plan.batch or min(1, len(learn))
+    best, best_loss, waited = [part.clone() for part in learner.trained()], math.inf, 0
+    for epoch in range(plan.epochs):
+        learner.set_rate(plan.rate * 0.5 ** max(0, epoch - 1))
+        order = torch.randperm(len(learn), generator=generator)
+        for index in range(batches):
+            example = learn.batch(order[index * plan.batch : (index + 1) * plan.batch])
+            window, target = frame.read(example.window, learner.like), frame.teach(example, learner.like)
+            if bool(target.isfinite().any()):
+                learner.step(window, target, plan.dropout, math.inf)
+            progress(epoch * batches + index + 1, plan.epochs * batches, "warm-up")
+        score = _mean_loss(learner, loss, judge if len(judge) else learn, frame)
+        if score < best_loss:
+            best, best_loss, waited = [part.clone() for part in learner.trained()], score, 0
+        else:
+            waited += 1
+            if waited >= plan.patience:
+                break
+    for part, kept in zip(learner.trained(), best, strict=True):
+        part.copy_(kept)
+    learner.settle()
+    progress(1, 1, "warm-up")
+
+
+def _mean_loss(learner: Learner, loss: Loss, part: Windows, frame: Frame, batch: int = 256) -> float:
+    """The mean loss of each known output over a part; infinite if it is not a number."""
+    total, count = 0.0, 0
+    for start in range(0, len(part), batch):
+        example = part.batch(torch.arange(start, min(start + batch, len(part))))
+        output = learner.judged(frame.read(example.window, learner.like))
+        error, known = masked_error(output, frame.teach(example, learner.like))
+        total, count = total + float(loss.value(error).sum()), count + known
+    mean = total / count if count else math.inf
+    return mean if not math.isnan(mean) else math.inf
+
+
+def _whole(counts: State, name: str) -> int:
+    value = counts.get(name)
+    if not isinstance(value, int):
+        raise StateError(f"the state's count of {name} is {value!r}, expected a whole number")
+    return value
