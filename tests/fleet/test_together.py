@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -183,6 +185,30 @@ def test_every_damping_law_and_rule(law: str, rule: str) -> None:
     )
     alone, fleet = made("natsr", own=own), Together(made("natsr", own=own))
     assert farthest(alone, fleet, moments()[:16]) < 1e-9
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_inverses_that_are_kept_while_the_damping_hardly_moves(closed: bool) -> None:
+    def drifting() -> list[Forecaster]:
+        forecasters = made("natsr")
+        for number, forecaster in enumerate(forecasters):
+            assert isinstance(forecaster, NeuralForecaster) and forecaster.natural is not None
+            changes: dict[str, Any] = {
+                "damped": "drift",
+                "drift": 0.1 + 0.05 * number,
+                "probe": "hadamard",
+                "closed": closed,
+            }
+            forecaster.natural.options = replace(forecaster.natural.options, **changes)
+        return forecasters
+
+    alone, fleet = drifting(), Together(drifting())
+    stream = moments()
+    assert farthest(alone, fleet, stream[:25]) < 1e-9
+    other = Together(drifting())
+    for number, forecaster in enumerate(alone):
+        other.load_state_dict(number, forecaster.state_dict())
+    assert farthest(alone, other, stream[25:]) < 1e-9
 
 
 def test_longer_windows_than_the_network_reads() -> None:

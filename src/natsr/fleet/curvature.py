@@ -1,96 +1,23 @@
-"""The curvature of several learners: Kronecker blocks, their eigenbases, when to look again, and the damped solve.
+"""The curvature of several learners: Kronecker blocks, when to look again, and the damped solve.
 
-What `natsr.precondition` and `natsr.forecasters.natural` do for one learner, with a leading axis `N`. A refresh is for
-the learners that are due: gathered, computed as one batch, scattered. All else is the same program at every step.
+What `natsr.precondition` and `natsr.forecasters.natural` do for one learner, with a leading axis `N`. New estimates and
+new inverses are for the learners that need them: gathered, computed as one batch, scattered. All else is the same
+program at every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from natsr.fleet.net import FleetTCN, FleetTrace, matrices
 from natsr.fleet.shape import Own, Shape
-from natsr.kronecker import Kronecker
-from natsr.nets.base import Layer
+from natsr.fleet.solve import Eigens, Inverses, Solvers, blank
 from natsr.types import State
 
-
-class Factors(NamedTuple):
-    """Blocks and eigenbases of `n` learners, a tensor for each layer; the head's `G` is a number, `(n,)`."""
-
-    a: list[Tensor]  # (n, I, I)
-    g: list[Tensor]  # (n, O, O)
-    basis_a: list[Tensor]
-    values_a: list[Tensor]  # (n, I)
-    basis_g: list[Tensor]  # of all layers but the head
-    values_g: list[Tensor]  # (n, O); the head's is (n, 1)
-    balance: list[Tensor]  # (n,)
-
-    def parts(self) -> list[Tensor]:
-        """Every tensor, in one order."""
-        return [part for field in self for part in field]
-
-    def rows(self, chosen: Tensor) -> list[Tensor]:
-        """Those of some learners, as copies."""
-        return [part[chosen] for part in self.parts()]
-
-    def put(self, chosen: Tensor, rows: Sequence[Tensor]) -> None:
-        """Make them the state of these learners."""
-        for part, row in zip(self.parts(), rows, strict=True):
-            part[chosen] = row
-
-
-def blank(layers: Sequence[Layer], n: int, like: Tensor) -> Factors:
-    """Identities, to be written over."""
-
-    def eyes(sizes: Sequence[int]) -> list[Tensor]:
-        return [torch.eye(size, dtype=like.dtype, device=like.device).repeat(n, 1, 1) for size in sizes]
-
-    inputs, outputs = [layer.inputs for layer in layers], [layer.outputs for layer in layers[:-1]]
-    return Factors(
-        eyes(inputs),
-        [*eyes(outputs), like.new_ones(n)],
-        eyes(inputs),
-        [like.new_ones(n, size) for size in inputs],
-        eyes(outputs),
-        [*(like.new_ones(n, size) for size in outputs), like.new_ones(n, 1)],
-        [like.new_ones(n) for _ in inputs],
-    )
-
-
-def decomposed(a: list[Tensor], g: list[Tensor]) -> Factors:
-    """The blocks with their eigenbases; they must be finite."""
-    pairs = _eigh([*a, *g[:-1]])
-    bases_a, bases_g = pairs[: len(a)], pairs[len(a) :]
-    values_a = [values for _, values in bases_a]
-    values_g = [*(values for _, values in bases_g), g[-1][:, None].clamp(min=0)]
-    balance = []
-    for va, vg in zip(values_a, values_g, strict=True):
-        ratio = va.mean(1) / vg.mean(1)
-        balance.append(torch.where((ratio > 0) & (ratio < torch.inf), ratio.sqrt(), torch.ones_like(ratio)))
-    return Factors(a, g, [basis for basis, _ in bases_a], values_a, [basis for basis, _ in bases_g], values_g, balance)
-
-
-def _eigh(stacks: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Basis and eigenvalues, not below zero, of each stack of matrices; those of one size in one call."""
-    sizes: dict[int, list[int]] = {}
-    for index, stack in enumerate(stacks):
-        sizes.setdefault(stack.shape[-1], []).append(index)
-    found: dict[int, tuple[Tensor, Tensor]] = {}
-    for indices in sizes.values():
-        together = torch.cat([stacks[index] for index in indices])
-        try:
-            values, basis = torch.linalg.eigh(together)
-        except RuntimeError:  # one of them is ill-conditioned: one by one, in double where it must be
-            each = [Kronecker(matrix, matrix.new_ones(())).eigen() for matrix in together]
-            values, basis = torch.stack([one.values_a for one in each]), torch.stack([one.basis_a for one in each])
-        parts = zip(basis.contiguous().chunk(len(indices)), values.clamp(min=0).chunk(len(indices)), strict=True)
-        found |= dict(zip(indices, parts, strict=True))
-    return [found[index] for index in range(len(stacks))]
+_FEW = 4  # as in natsr.nets.tcn: with more outputs than this many times the top, probes are cheaper
 
 
 class Curvatures:
@@ -99,11 +26,16 @@ class Curvatures:
     def __init__(self, shape: Shape, own: Own, like: Tensor) -> None:
         n = len(like)
         self.shape, self.own = shape, own
-        self.factors = blank(shape.layers, n, like)
+        self.a, self.g = blank(shape.layers, n, like)  # for each layer (N, I, I) and (N, O, O); the head's G is (N,)
+        self.drifting = shape.damped == "drift" and shape.rule == "pi"
+        self.solvers: Solvers = (
+            Inverses(shape.layers, n, like) if self.drifting else Eigens(shape.layers, n, like, shape.rule)
+        )
         self.known = torch.zeros(n, dtype=torch.bool, device=like.device)
         self.smoothed = torch.zeros_like(like)  # (N, P), average of the updates
         self.has = torch.zeros_like(self.known)  # whether there is an average yet
         self.damping = torch.ones_like(own.beta)  # τ of the last refresh
+        self.made = torch.full_like(own.beta, torch.nan)  # τ/κ that the inverses were made for
         self.mean = torch.full_like(own.beta, torch.nan)  # of recent losses
         self.variance = torch.zeros_like(own.beta)
         self.since = torch.zeros_like(own.beta)
@@ -117,123 +49,147 @@ class Curvatures:
         variance = torch.where(first, loss * loss, spread)
         return due, (mean, variance, torch.where(due, 0.0, self.since + 1))
 
-    def refreshed(
+    def damped(self, variance: Tensor, due: Tensor) -> Tensor:
+        """`τ` of this step, `(N,)`."""
+        tau = self.own.damping(self.shape.law, variance)
+        return torch.where(due, tau, self.damping) if self.shape.damped == "refresh" else tau
+
+    def drifted(self, damping: Tensor) -> Tensor:
+        """Whose inverses must be made again for this `τ/κ`, `(N,)`."""
+        if not self.drifting:
+            return torch.zeros_like(self.known)
+        reach = 1 + self.own.drift
+        return ~((self.made / reach <= damping) & (damping <= self.made * reach))
+
+    def estimated(
         self, net: FleetTCN, trace: FleetTrace, weights: Tensor, chosen: Tensor, probes: Tensor
-    ) -> tuple[Tensor, Factors | None]:
-        """New blocks for some learners; changes nothing.
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """New blocks for some learners, the old ones taken in; changes nothing.
 
         Args:
             net: The networks.
             trace: Their forward pass over the batch.
             weights: Of the examples, `(N, B)`, each learner's summing to one.
             chosen: Numbers of the learners, `(n,)`.
-            probes: Their random signs, `(n, K, B, m)`; zero where there is no example.
-
-        Returns:
-            Which of them have a finite estimate, `(n,)`; and the factors of those.
+            probes: Their output directions, `(n, K, B, m)`; zero where there is no example.
         """
         part, spread = trace.of(chosen), weights[chosen]
         B = spread.shape[1]
         pulled = net.pulled(part, probes * spread.sqrt()[:, None, :, None], chosen)
+        known = self._known_moments(matrices(net.layers, net.weights[chosen]), part, spread)
         a, g = [], []
-        for inputs, grads in zip(part.inputs, pulled, strict=True):
-            roots = (spread / (inputs.shape[1] // B)).sqrt().repeat_interleave(inputs.shape[1] // B, 1)
+        for index, (inputs, grads) in enumerate(zip(part.inputs, pulled, strict=True)):
+            places = inputs.shape[1] // B
+            roots = (spread / places).sqrt().repeat_interleave(places, 1)
             rows = inputs * roots[:, :, None]
             a.append(torch.bmm(rows.transpose(1, 2), rows))
-            g.append(torch.bmm(grads.transpose(1, 2), grads) / probes.shape[1])
+            g.append(known[index] if index in known else _moment(grads, probes.shape[1]))
         g[-1] = torch.ones_like(g[-1][:, 0, 0])  # the head's G is κ times the identity, and κ is put in by the solve
-        old, blend = self.factors, torch.where(self.known, self.own.blend, 1.0)[chosen].to(spread)
-        a, g = (
-            [_lerp(was[chosen], new, blend) for was, new in zip(*pair, strict=True)]
-            for pair in ((old.a, a), (old.g, g))
-        )
-        sums = torch.stack([matrix.flatten(1).sum(1) if matrix.ndim > 1 else matrix for matrix in (*a, *g)])
-        finite = sums.isfinite().all(0)
-        if not bool(finite.any()):
-            return finite, None
-        return finite, decomposed([matrix[finite] for matrix in a], [matrix[finite] for matrix in g])
+        blend = torch.where(self.known, self.own.blend, 1.0)[chosen].to(spread)
+        return self._blended(self.a, a, chosen, blend), self._blended(self.g, g, chosen, blend)
 
-    def solved(self, trace: FleetTrace, pulled: list[Tensor], damping: Tensor) -> Tensor:
+    def _known_moments(self, weights: list[Tensor], trace: FleetTrace, spread: Tensor) -> dict[int, Tensor]:
+        """`G / κ` of the layers right below the head, without any probe: `ConeTCN.known_moments`."""
+        layers, task = self.shape.layers, self.shape.task
+        if not self.shape.closed or task.outputs > _FEW * (layers[-1].inputs - 1):
+            return {}
+        last, head = len(layers) - 1, weights[-1][:, :-1]
+        moment = torch.bmm(head, head.transpose(1, 2))
+        known = {last - 1: moment, last - 2: moment}
+        before = trace.befores[-1]
+        if before.shape[2] == 1:
+            slopes = torch.ops.aten.gelu_backward(torch.ones_like(before), before)[:, :, 0]
+            pulled = torch.bmm(weights[-3][:, :-1], head)
+            seen = torch.bmm((slopes * spread[:, :, None]).transpose(1, 2), slopes)
+            known[last - 3] = torch.bmm(pulled, pulled.transpose(1, 2)) * seen
+        return known
+
+    @staticmethod
+    def _blended(old: list[Tensor], new: list[Tensor], chosen: Tensor, weight: Tensor) -> list[Tensor]:
+        pairs = zip(old, new, strict=True)
+        return [torch.lerp(was[chosen], one, weight.reshape(-1, *[1] * (one.ndim - 1))) for was, one in pairs]
+
+    def rows(self, chosen: Tensor) -> list[Tensor]:
+        """The whole curvature of some learners, as copies; `put` brings it back."""
+        return [part[chosen] for part in self._parts()]
+
+    def put(self, chosen: Tensor, rows: Sequence[Tensor]) -> None:
+        """Make these the curvature of some learners."""
+        for part, row in zip(self._parts(), rows, strict=True):
+            part[chosen] = row
+
+    def _parts(self) -> list[Tensor]:
+        return [self.known, self.made, *self.a, *self.g, *self.solvers.parts()]
+
+    def take_blocks(self, chosen: Tensor, a: Sequence[Tensor], g: Sequence[Tensor]) -> None:
+        """Make these blocks those of some learners; their solvers are to be made next."""
+        self.known[chosen] = True
+        for part, row in zip([*self.a, *self.g], [*a, *g], strict=True):
+            part[chosen] = row
+
+    def make_solvers(self, chosen: Tensor, damping: Tensor) -> None:
+        """Get some learners ready to solve, at their `τ/κ` `(n,)`."""
+        rows = self.solvers.made([part[chosen] for part in self.a], [part[chosen] for part in self.g], damping)
+        for part, row in zip(self.solvers.parts(), rows, strict=True):
+            part[chosen] = row
+        self.made[chosen] = damping
+
+    def solved(self, trace: FleetTrace, pulled: Sequence[Tensor], damping: Tensor) -> Tensor:
         """`(F + damping)⁻¹` applied to every learner's gradient, flat `(N, P)`; `damping` is `τ/κ`, `(N,)`."""
         delta = torch.empty_like(self.smoothed)
-        factors, root = self.factors, damping.sqrt().to(delta)[:, None]
-        for index, (layer, out) in enumerate(zip(self.shape.layers, matrices(self.shape.layers, delta), strict=True)):
-            inputs, grads = trace.inputs[index], pulled[index]
-            basis_a, basis_g = (
-                factors.basis_a[index],
-                (factors.basis_g[index] if index < len(factors.basis_g) else None),
-            )
-            balance = factors.balance[index][:, None]
-            damped_a, damped_g = factors.values_a[index] + balance * root, factors.values_g[index] + root / balance
-            if self.shape.rule == "pi" and _is_thin(grads.shape[1], layer):
-                x = torch.bmm(torch.bmm(inputs, basis_a).div_(damped_a[:, None]), basis_a.transpose(1, 2))
-                if basis_g is None:
-                    y = grads / damped_g[:, None]
-                else:
-                    y = torch.bmm(torch.bmm(grads, basis_g).div_(damped_g[:, None]), basis_g.transpose(1, 2))
-                torch.bmm(x.transpose(1, 2), y, out=out)
-                continue
-            if self.shape.rule == "pi":
-                spectrum = damped_a[:, :, None] * damped_g[:, None, :]
-            else:
-                values = factors.values_a[index][:, :, None] * factors.values_g[index][:, None, :]
-                spectrum = values + damping.to(delta)[:, None, None]
-            rotated = torch.bmm(basis_a.transpose(1, 2), torch.bmm(inputs.transpose(1, 2), grads))
-            if basis_g is None:
-                rotated.div_(spectrum)
-            else:
-                rotated = torch.bmm(torch.bmm(rotated, basis_g).div_(spectrum), basis_g.transpose(1, 2))
-            torch.bmm(basis_a, rotated, out=out)
+        for index, out in enumerate(matrices(self.shape.layers, delta)):
+            self.solvers.solve(index, trace.inputs[index], pulled[index], damping, out)
         return delta
 
     def state_dict(self, number: int) -> State:
         """One learner's curvature, refresh rule, damping and average, as `Natural` would write it."""
         blocks: State = {}
         if bool(self.known[number]):
-            for index, (a, g) in enumerate(zip(self.factors.a, self.factors.g, strict=True)):
+            for index, (a, g) in enumerate(zip(self.a, self.g, strict=True)):
                 blocks |= {f"{index}.a": a[number].clone(), f"{index}.g": g[number].clone()}
         trigger: State = {
             "mean": float(self.mean[number]),
             "variance": float(self.variance[number]),
             "since": int(self.since[number]),
         }
-        smoothed = self.smoothed[number].clone() if bool(self.has[number]) else None
         return {
             "curvature": blocks,
             "trigger": trigger,
             "damping": float(self.damping[number]),
-            "smoothed": smoothed,
+            "made": float(self.made[number]) if self.drifting else torch.nan,
+            "smoothed": self.smoothed[number].clone() if bool(self.has[number]) else None,
         }
 
     def load(self, number: int, state: State) -> None:
         """Take over what `Natural` wrote."""
         blocks, trigger, smoothed = state["curvature"], state["trigger"], state["smoothed"]
         assert isinstance(blocks, dict) and isinstance(trigger, dict)
-        if blocks:
-            sides = [
-                [
-                    part[None].to(self.smoothed)
-                    for i in range(len(self.shape.layers))
-                    if isinstance(part := blocks[f"{i}.{side}"], Tensor)
-                ]
-                for side in "ag"
-            ]
-            self.factors.put(torch.tensor([number]), decomposed(*sides).parts())
-        self.known[number] = bool(blocks)
         self.has[number] = isinstance(smoothed, Tensor)
         if isinstance(smoothed, Tensor):
             self.smoothed[number] = smoothed
-        mean, variance, since, damping = (*(trigger[name] for name in ("mean", "variance", "since")), state["damping"])
-        for part, value in ((self.mean, mean), (self.variance, variance), (self.since, since), (self.damping, damping)):
+        for part, value in (
+            (self.mean, trigger["mean"]),
+            (self.variance, trigger["variance"]),
+            (self.since, trigger["since"]),
+            (self.damping, state["damping"]),
+            (self.made, state.get("made", torch.nan)),
+        ):
             assert isinstance(value, float | int)
             part[number] = value
+        self.known[number] = bool(blocks)
+        if blocks:
+            a, g = ([_tensor(blocks, f"{index}.{side}") for index in range(len(self.a))] for side in "ag")
+            chosen = torch.tensor([number], device=self.smoothed.device)
+            self.take_blocks(chosen, a, g)
+            self.make_solvers(chosen, self.made[chosen])
 
 
-def _lerp(old: Tensor, new: Tensor, weight: Tensor) -> Tensor:
-    return torch.lerp(old, new, weight.reshape(-1, *[1] * (old.ndim - 1)))
+def _moment(grads: Tensor, probes: int) -> Tensor:
+    """`G` from gradients `(n, K·B·S, O)`, the mean over the probes."""
+    return torch.bmm(grads.transpose(1, 2), grads) / probes
 
 
-def _is_thin(rows: int, layer: Layer) -> bool:
-    """Whether preconditioning the two thin factors of a gradient takes fewer multiplications than the gradient."""
-    i, o = layer.inputs, layer.outputs
-    return rows * (2 * i * i + 2 * o * o + i * o) < 2 * i * o * (i + o)
+def _tensor(blocks: State, name: str) -> Tensor:
+    found = blocks[name]
+    assert isinstance(found, Tensor)
+    return found[None]

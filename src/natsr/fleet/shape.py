@@ -17,8 +17,9 @@ from torch import Tensor
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.frame import Frame
-from natsr.forecasters.natural import NaturalOptions
-from natsr.forecasters.neural import Learning, NeuralForecaster
+from natsr.forecasters.natural import Damped, NaturalOptions, Probe
+from natsr.forecasters.neural import NeuralForecaster
+from natsr.forecasters.verdict import Learning
 from natsr.forecasters.warm import WarmUp
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, DampingLaw, Gaussian, StudentT
@@ -48,8 +49,10 @@ class Shape:
     natural: bool
     law: LawName
     rule: DampingRule
-    damped: Literal["step", "refresh"]
+    damped: Damped
     probes: int
+    probe: Probe
+    closed: bool
 
 
 def shape_of(forecaster: Forecaster) -> Shape | str:
@@ -78,6 +81,8 @@ def shape_of(forecaster: Forecaster) -> Shape | str:
         rule="pi" if natural is None else natural.curvature.rule,
         damped=options.damped,
         probes=options.probes,
+        probe=options.probe,
+        closed=options.closed,
     )
 
 
@@ -91,7 +96,7 @@ def _odd(likelihood: object, finish: object, learning: Learning, options: Natura
         return "it drops units while learning online"
     if learning.scale_reading != "variance":
         return f"it reads the scale as {learning.scale_reading!r}"
-    if options.order != "after" or options.information != "current" or options.probe != "rademacher":
+    if options.order != "after" or options.information != "current" or options.probe == "sampled":
         return (
             f"its reading of the algorithm (order {options.order}, information {options.information}, probe "
             f"{options.probe}) has no batched form"
@@ -167,6 +172,7 @@ class Own:
     dof: Tensor
     beta: Tensor
     average: Tensor
+    drift: Tensor  # share by which τ/κ may move before inverses are made again
     blend: Tensor  # weight of a new estimate of the curvature
     clip: Tensor  # infinite for none
     worst: Tensor
@@ -194,6 +200,7 @@ class Own:
             dof=numbers([getattr(learner.likelihood, "dof", math.inf) for learner in found]),
             beta=numbers([_BETA[shape.law](one.law(1.0)) for one in options]),
             average=numbers([one.average for one in options]),
+            drift=numbers([one.drift for one in options]),
             blend=numbers([1.0 if natural is None else natural.curvature.weight for natural in naturals]),
             clip=numbers([one.clip or math.inf for one in options]),
             worst=numbers([0.0 if natural is None else natural.trigger.quantile for natural in naturals]),

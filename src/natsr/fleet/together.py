@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from natsr.fisher import rademacher
+from natsr.fisher import hadamard, rademacher
 from natsr.fleet.base import Learners, Parts
 from natsr.fleet.curvature import Curvatures
 from natsr.fleet.finish import Finishes
@@ -45,9 +45,19 @@ class _Seen(NamedTuple):
     loss: Tensor  # (N,)
     scale: Tensor  # (N,), after the step
     averages: tuple[Tensor, Tensor, Tensor] | None  # of the refresh rule, after the step
+    tau: Tensor  # (N,), the damping of this step
+    damping: Tensor  # (N,), τ/κ
     sane: list[bool]
     sound: list[bool]  # the loss and the scale are numbers
     due: list[bool]
+    drifted: list[bool]  # inverses were made for another damping
+
+
+class _Kept(NamedTuple):
+    """The curvature of some learners before they were refreshed."""
+
+    chosen: Tensor
+    rows: list[Tensor]
 
 
 class Together(Learners):
@@ -178,12 +188,16 @@ class Together(Learners):
         farthest = torch.where(batch.there[:, :, None], output, 0.0).abs().amax((1, 2))
         weights = coefficient * counts
         weights = weights / weights.sum(1, keepdim=True)
-        due, averages = torch.zeros_like(drawn), None
+        due = drifted = torch.zeros_like(drawn)
+        averages, tau, damping = None, self.scale, self.scale
         if self.natural is not None:
             due, averages = self.natural.trigger(loss)
+            tau = self.natural.damped(self.scale, due)
+            damping = tau / likelihood.fisher
+            drifted = self.natural.drifted(damping)
         sound = loss.isfinite() & scale.isfinite()
-        flags: list[list[bool]] = torch.stack([farthest < self.shape.frame.farthest, sound, due]).tolist()
-        return _Seen(trace, pull, weights, loss, scale, averages, *flags)
+        flags: list[list[bool]] = torch.stack([farthest < self.shape.frame.farthest, sound, due, drifted]).tolist()
+        return _Seen(trace, pull, weights, loss, scale, averages, tau, damping, *flags)
 
     def _keep_sane(self, active: list[bool], sane: list[bool]) -> None:
         """Now and then keep a copy of weights that gave sane outputs."""
@@ -191,48 +205,48 @@ class Together(Learners):
             if active[number] and sane[number] and steps % _SANE_EVERY == 0:
                 self._sane[number].copy_(self.net.weights[number])
 
-    def _refresh(self, seen: _Seen, batch: Staged, good: list[bool]) -> tuple[Tensor, list[Tensor]] | None:
-        """Estimate the curvature of those that are due; `good` loses who has none that is finite.
+    def _refresh(self, seen: _Seen, batch: Staged, good: list[bool]) -> _Kept | None:
+        """Estimate the curvature of those that are due, and get whoever needs it ready to solve.
 
-        Returns:
-            Who was refreshed, and their factors before: a step that is refused later takes its refresh back.
+        `good` loses who has no estimate that is finite. What the curvature was before comes back, since a step that is
+        refused later takes its refresh back.
         """
+        natural, device = self.natural, seen.weights.device
+        if natural is None:
+            return None
         due = [number for number, flag in enumerate(seen.due) if flag and good[number]]
-        if self.natural is None or not due:
+        if due:
+            chosen = torch.tensor(due, device=device)
+            probes = self._probes(due, batch.there)
+            blocks = natural.estimated(self.net, seen.trace, seen.weights, chosen, probes)
+            sums = torch.stack([part.flatten(1).sum(1) if part.ndim > 1 else part for side in blocks for part in side])
+            finite = sums.isfinite().all(0)
+            for number, flag in zip(due, finite.tolist(), strict=True):
+                good[number] = flag
+        again = [n for n, flags in enumerate(zip(seen.due, seen.drifted, strict=True)) if good[n] and any(flags)]
+        if not again:
             return None
-        chosen = torch.tensor(due, device=seen.weights.device)
-        finite, factors = self.natural.refreshed(
-            self.net, seen.trace, seen.weights, chosen, self._probes(due, batch.there)
-        )
-        for number, flag in zip(due, finite.tolist(), strict=True):
-            good[number] = flag
-        if factors is None:
-            return None
-        chosen = chosen[finite]
-        before = [self.natural.known[chosen], *self.natural.factors.rows(chosen)]
-        self._put(chosen, [torch.ones_like(before[0]), *factors.parts()])
-        return chosen, before
-
-    def _put(self, chosen: Tensor, rows: Sequence[Tensor]) -> None:
-        assert self.natural is not None
-        self.natural.known[chosen] = rows[0]
-        self.natural.factors.put(chosen, rows[1:])
+        remade = torch.tensor(again, device=device)
+        before = natural.rows(remade)
+        if due and bool(finite.any()):
+            natural.take_blocks(chosen[finite], *([part[finite] for part in side] for side in blocks))
+        natural.make_solvers(remade, seen.damping[remade])
+        return _Kept(remade, before)
 
     def _probes(self, due: Sequence[int], there: Tensor) -> Tensor:
-        """Random signs `(n, K, B, m)` from each learner's own stream; zero where it has no example."""
+        """Output directions `(n, K, B, m)` from each learner's own stream; zero where it has no example."""
         places, count, m = there.cpu(), self.shape.probes, self.task.outputs
+        draw = hadamard if self.shape.probe == "hadamard" else rademacher
         probes = torch.zeros(len(due), count, there.shape[1], m)
         for row, number in enumerate(due):
             size = int(places[number].sum())
             for start in range(0, count, _CHUNK):
                 chunk = min(_CHUNK, count - start)
-                signs = rademacher((chunk, size, m), self.generators[number])
-                probes[row, start : start + chunk, places[number]] = signs
+                probes[row, start : start + chunk, places[number]] = draw((chunk, size, m), self.generators[number])
         return probes.to(self._sane)
 
-    def _take(self, seen: _Seen, good: list[bool], kept: tuple[Tensor, list[Tensor]] | None) -> None:
+    def _take(self, seen: _Seen, good: list[bool], kept: _Kept | None) -> None:
         """Compute the steps and take those that are in order; `good` loses the others."""
-        before = list(good)
         if self.natural is None:
             gradient = self.net.gradient(seen.trace, seen.pull)
             norm = torch.linalg.vector_norm(gradient, dim=1)
@@ -248,21 +262,17 @@ class Together(Learners):
             natural.mean = torch.where(mask, mean, natural.mean)
             natural.variance = torch.where(mask, variance, natural.variance)
             natural.since = torch.where(mask, since, natural.since)
-        if kept is not None:
-            chosen, rows = kept
-            undo = [place for place, number in enumerate(chosen.tolist()) if before[number] and not good[number]]
-            if undo:
-                self._put(chosen[undo], [row[undo] for row in rows])
-            for number in chosen.tolist():
-                self._counts["refreshes"][number] += good[number]
+            for number, due in enumerate(seen.due):
+                self._counts["refreshes"][number] += due and good[number]
+            if kept is not None:
+                undo = [place for place, number in enumerate(kept.chosen.tolist()) if not good[number]]
+                if undo:
+                    natural.put(kept.chosen[undo], [row[undo] for row in kept.rows])
 
     def _take_natural(self, natural: Curvatures, seen: _Seen, good: list[bool]) -> None:
         own, likelihood = self.own, self.likelihood
-        tau = own.damping(self.shape.law, self.scale)
-        if self.shape.damped == "refresh":
-            tau = torch.where(torch.tensor(seen.due, device=tau.device), tau, natural.damping)
-        kappa = likelihood.fisher
-        delta = natural.solved(seen.trace, self.net.pulled(seen.trace, seen.pull[:, None]), tau / kappa)
+        kappa, tau = likelihood.fisher, seen.tau
+        delta = natural.solved(seen.trace, self.net.pulled(seen.trace, seen.pull[:, None]), seen.damping)
         norm = torch.linalg.vector_norm(delta, dim=1).double() / kappa
         bound = likelihood.bound(self.task.outputs, tau, self._factor)
         good[:] = [ok and fine for ok, fine in zip(good, (norm < _LARGEST).tolist(), strict=True)]
