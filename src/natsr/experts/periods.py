@@ -6,7 +6,7 @@ import numpy as np
 
 from natsr.experts.past import Array
 
-#: An autocorrelation below this is no period.
+#: A peak of the autocorrelation that is lower than this, or as little above the valley before it, is no period.
 CLEAR = 0.1
 SHORTEST = 3
 
@@ -44,9 +44,14 @@ def find_period(rows: Array, without: tuple[int, ...] = ()) -> int:
     inner = correlation[1:-1]
     peaks = np.flatnonzero((inner >= correlation[:-2]) & (inner > correlation[2:])) + 1
     peaks = peaks[(peaks >= SHORTEST) & (correlation[peaks] > CLEAR)]
+    valleys = np.minimum.accumulate(correlation)
+    peaks = peaks[correlation[peaks] - valleys[peaks] > CLEAR]
     for period in without:
         peaks = peaks[np.abs(peaks - period) > 0.1 * period]
     if not len(peaks):
         return 0
-    best = correlation[peaks].max()
-    return int(peaks[correlation[peaks] >= 0.95 * best][0])
+    for peak in peaks[correlation[peaks] >= 0.8 * correlation[peaks].max()].tolist():
+        around = correlation[max(SHORTEST, int(0.7 * peak)) : int(1.3 * peak) + 1]
+        if correlation[peak] >= around.max():
+            return int(peak)
+    return int(peaks[correlation[peaks].argmax()])

@@ -1,0 +1,115 @@
+"""Mixing rules: they find the best expert, and no sequence of losses makes them regret more than they promise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from natsr.aggregate import RULES, Aggregator, MLPoly
+
+Array = npt.NDArray[np.float64]
+EXPERTS, ROWS = 8, 1500
+every_rule = pytest.mark.parametrize("name", RULES)
+
+
+def losses(kind: str, weights: Array, row: int, generator: np.random.Generator) -> Array:
+    """Losses of the experts in [0, 1], chosen against the weights."""
+    if kind == "against the leader":
+        return np.asarray(weights >= weights.max(), dtype=np.float64)
+    if kind == "against the better half":
+        return np.asarray(weights >= np.median(weights), dtype=np.float64)
+    if kind == "turning":
+        return ((np.arange(EXPERTS) + row // 100) % EXPERTS) / (EXPERTS - 1)
+    if kind == "one good":
+        return np.where(np.arange(EXPERTS) == 3, 0.4, generator.random(EXPERTS))
+    return generator.random(EXPERTS)
+
+
+KINDS = ("against the leader", "against the better half", "turning", "one good", "chance")
+
+
+def played(rule: Aggregator, kind: str) -> tuple[Array, Array]:
+    """Cumulated regrets and their squares after a game."""
+    generator = np.random.default_rng(0)
+    regret, square = np.zeros(EXPERTS), np.zeros(EXPERTS)
+    for row in range(ROWS):
+        weights = rule.weights[:, 0]
+        loss = losses(kind, weights, row, generator)
+        gained = weights @ loss - loss
+        regret, square = regret + gained, square + gained**2
+        rule.learn(gained[:, None])
+    return regret, square
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ml_poly_keeps_its_bound_against_any_losses(kind: str) -> None:
+    regret, square = played(MLPoly(EXPERTS, (1,)), kind)
+    assert (regret <= np.sqrt(EXPERTS * (1 + math.log(1 + ROWS)) * (1 + square))).all()
+
+
+@every_rule
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_rule_regrets_more_than_a_root_of_the_rows(name: str, kind: str) -> None:
+    regret, square = played(RULES[name](EXPERTS, (1,)), kind)
+    assert regret.max() <= 4 * math.sqrt(EXPERTS * (1 + square.max()))
+
+
+@every_rule
+def test_weights_are_shares(name: str) -> None:
+    rule, generator = RULES[name](5, (3, 2), 0.99), np.random.default_rng(1)
+    for _ in range(50):
+        forecasts = generator.standard_normal((5, 3, 2))
+        rule.update(forecasts, (rule.weights * forecasts).sum(0), generator.standard_normal(2))
+        assert (rule.weights >= 0).all()
+        np.testing.assert_allclose(rule.weights.sum(0), 1.0, rtol=1e-9)
+
+
+@every_rule
+def test_the_better_expert_is_found_in_each_channel(name: str) -> None:
+    rule, generator = RULES[name](2, (1, 2), 0.999), np.random.default_rng(2)
+    for _ in range(600):
+        truth = generator.standard_normal(2)
+        good, bad = truth + 0.1 * generator.standard_normal(2), truth + 2 * generator.standard_normal(2)
+        forecasts = np.stack([[good[0], bad[1]], [bad[0], good[1]]])[:, None]
+        rule.update(forecasts, (rule.weights * forecasts).sum(0), truth)
+    assert rule.weights[0, 0, 0] > 0.8 and rule.weights[1, 0, 1] > 0.8
+
+
+@every_rule
+def test_the_gradient_trick_finds_a_mixture_better_than_any_expert(name: str) -> None:
+    """The truth lies between two experts: the best mixture is even, although neither is ever right."""
+    rule, generator = RULES[name](2, (1, 1), 1.0), np.random.default_rng(3)
+    errors = []
+    for _ in range(2000):
+        truth = generator.standard_normal((1, 1))
+        forecasts = np.stack([truth + 1, truth - 1])
+        mixture = (rule.weights * forecasts).sum(0)
+        errors.append(abs(float((mixture - truth)[0, 0])))
+        rule.update(forecasts, mixture, truth)
+    assert np.mean(errors[1000:]) < 0.2
+
+
+@every_rule
+def test_an_unknown_truth_teaches_nothing(name: str) -> None:
+    rule = RULES[name](3, (2, 2))
+    forecasts = np.random.default_rng(4).standard_normal((3, 2, 2))
+    rule.update(forecasts, forecasts.mean(0), np.array([1.0, np.nan]))
+    assert (rule.regret[:, :, 1] == 0).all() and (rule.regret[:, :, 0] != 0).any()
+
+
+def test_one_wild_row_is_not_remembered_for_long() -> None:
+    generator = np.random.default_rng(5)
+    weights = {}
+    for wild in (False, True):
+        rule = MLPoly(3, (1, 1), 0.999)
+        for row in range(1000):
+            truth = generator.standard_normal((1, 1))
+            forecasts = truth + np.array([0.1, 1.0, 3.0])[:, None, None] * generator.standard_normal((3, 1, 1))
+            if wild and row == 500:
+                forecasts[0] = 1e12  # the best expert fails once
+            rule.update(forecasts, (rule.weights * forecasts).sum(0), truth)
+        weights[wild] = rule.weights[0, 0, 0]
+    assert weights[False] > 0.8 and weights[True] > 0.8
