@@ -136,3 +136,10 @@ def test_death_of_a_ray_worker_fails_its_cell_only(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "ray", fake_ray([], []))
     results = list(on_ray(run, [replace(CELL, seed=seed) for seed in range(3)]))
     assert [result.error for result in results] == [None, "the worker died: killed", None]
+
+
+def test_together_is_one_of_the_places() -> None:
+    cells = [Cell("last_value", "nowhere.csv", 1, seed) for seed in (0, 1)]
+    results = list(mapper("together")(run_cell, cells))
+    assert {result.cell.seed for result in results} == {0, 1}
+    assert all(result.error is not None and "nowhere.csv" in result.error for result in results)

@@ -75,7 +75,13 @@ class Bench:
     tuned_on: Annotated[
         str, typer.Option(metavar="nothing|validation|test", help="What was looked at to choose the options.")
     ] = "nothing"
-    on: Annotated[str, typer.Option(metavar="serial|processes|ray", help="Where cells run.")] = "serial"
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="serial|together|processes|ray",
+            help="Where cells run: one by one; those of one shape stepped as one; in processes; on a Ray cluster.",
+        ),
+    ] = "serial"
     workers: Annotated[int | None, typer.Option(help="Processes, with --on processes.", show_default="cores")] = None
     same_as: Annotated[
         Path | None,

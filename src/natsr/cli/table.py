@@ -31,8 +31,8 @@ class ShowTable:
 
     Protocols and parts have tables of their own. `failed` is an experiment that has no number, `–` one that was not
     run; * is the best of a row, + the second best. With --against paper the reported figure stands in brackets with
-    ours minus it, and below which share of ours is no worse; where ours was made under a protocol that does not leak and
-    theirs was, no difference is shown. A grid's file shows what is there of it, as the paper's table does.
+    ours minus it, and below which share of ours is no worse; where ours was made under a protocol that does not
+    leak and theirs was, no difference is shown. A grid's file shows what is there of it, as the paper's table does.
 
     Examples:
       natsr table benchmarks/paper/main.toml --against paper

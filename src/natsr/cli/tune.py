@@ -51,7 +51,7 @@ class Tune:
         list[str], typer.Option(metavar="KEY=VALUE", help="Set another option of the method, the same in every trial.")
     ] = field(default_factory=list)
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where networks compute.")] = "cpu"
-    on: Annotated[str, typer.Option(metavar="serial|processes|ray", help="Where cells run.")] = "serial"
+    on: Annotated[str, typer.Option(metavar="serial|together|processes|ray", help="Where cells run.")] = "serial"
     workers: Annotated[int | None, typer.Option(help="Processes, with --on processes.", show_default="cores")] = None
 
 
