@@ -37,7 +37,8 @@ class Beside(Forecaster):
         generator = torch.Generator()
         generator.set_state(other.generator.get_state())
         self.task = other.task
-        self.book = Textbook(network(other), method, Draws(generator, signs=True), options, samples=options.probes)
+        natural = None if other.natural is None else other.natural.options
+        self.book = Textbook(network(other), method, Draws(generator), options, natural)
 
     def forecast(self, window: Tensor) -> Forecast:
         self.check_window(window)

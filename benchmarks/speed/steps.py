@@ -8,7 +8,9 @@ from benchmarks.speed.streams import streamed
 from benchmarks.speed.timing import in_turns
 
 HORIZONS, CHANNELS = (1, 24, 48), (7, 12, 321)
-FORMS = ("fast", "torch", "textbook", "kept", "floor")
+FORMS = ("fast", "torch", "textbook", "floor")
+#: What a mean is made of besides the plain step, and the count on a stream that says how often.
+RARE = {"natsr inverting": "inversions", "natsr refresh": "refreshes"}
 
 
 def steps_at(horizon: int, channels: int, seconds: float, least_rounds: int) -> list[Row]:
@@ -43,9 +45,7 @@ def rates(horizons: tuple[int, ...], channels: tuple[int, ...], quick: bool) -> 
         return usual if c < 100 else usual // 5
 
     def measure(h: int, c: int) -> list[Row]:
-        found = streamed(h, c, count(c))
-        row: Row = {**found._asdict(), "rate": round(found.rate, 4)}
-        return [row]
+        return [dict(streamed(h, c, count(c))._asdict())]
 
     def unit(h: int, c: int) -> Unit:
         return Unit(f"H = {h}, C = {c}", lambda: measure(h, c))
@@ -61,28 +61,30 @@ def number(row: Row, name: str) -> float:
     return float(value)
 
 
-def long_run(plain: Row, refresh: Row, rate: float) -> Row:
-    """The mean step of NatSR: refreshes as often as they come."""
-    row: Row = {"case": "natsr mean", "horizon": plain["horizon"], "channels": plain["channels"], "rate": rate}
-    for form in ("fast", "torch", "textbook", "floor"):
-        if f"{form}_ms" not in plain:
-            continue
-        usual, rare = number(plain, f"{form}_ms"), number(refresh, f"{form}_ms")
-        row[f"{form}_ms"] = round((1 - rate) * usual + rate * rare, 4)
-    row["kept_ms"] = round((1 - rate) * number(plain, "kept_ms") + rate * number(refresh, "textbook_ms"), 4)
-    row["mflop"] = round((1 - rate) * number(plain, "mflop") + rate * number(refresh, "mflop"), 2)
-    row["mib"] = round((1 - rate) * number(plain, "mib") + rate * number(refresh, "mib"), 2)
+def long_run(rows: dict[str, Row], stream: Row) -> Row:
+    """The mean step of NatSR: inversions and refreshes as often as they come on a stream."""
+    plain, steps = rows["natsr plain"], number(stream, "steps")
+    shares = {case: number(stream, count) / steps for case, count in RARE.items() if case in rows}
+    shares["natsr plain"] = 1 - sum(shares.values())
+    row: Row = {"case": "natsr mean", "horizon": plain["horizon"], "channels": plain["channels"]}
+    for name in (*(f"{form}_ms" for form in FORMS), "mflop", "mib"):
+        if name in plain:
+            row[name] = round(sum(share * number(rows[case], name) for case, share in shares.items()), 4)
+    # The textbook whose damping moves at every step, as the paper's does, inverts at each of them.
+    inverting = rows.get("natsr inverting", plain)
+    every = {"natsr plain": inverting, "natsr inverting": inverting, "natsr refresh": rows["natsr refresh"]}
+    row["every_ms"] = round(sum(share * number(every[case], "textbook_ms") for case, share in shares.items()), 4)
     return row
 
 
 def with_means(rows: list[Row], streams: list[Row]) -> list[Row]:
-    """The rows with NatSR's long-run mean after its two kinds of step, wherever its rate is known."""
-    rates_at = {(row["horizon"], row["channels"]): number(row, "rate") for row in streams}
-    plain = {(row["horizon"], row["channels"]): row for row in rows if row["case"] == "natsr plain"}
-    found = []
+    """The rows with NatSR's long-run mean after its kinds of step, wherever it is known how often they come."""
+    known = {(row["horizon"], row["channels"]): row for row in streams}
+    found: list[Row] = []
     for row in rows:
         found.append(row)
         place = (row["horizon"], row["channels"])
-        if row["case"] == "natsr refresh" and place in rates_at:
-            found.append(long_run(plain[place], row, rates_at[place]))
+        if row["case"] == "natsr refresh" and place in known:
+            here = {str(r["case"]): r for r in rows if (r["horizon"], r["channels"]) == place}
+            found.append(long_run(here, known[place]))
     return found

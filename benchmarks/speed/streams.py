@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +13,8 @@ from natsr.bench.cells import warm_up
 from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, prepare
 from natsr.data.synthetic import mixture_with_gaps
-from natsr.evaluate import evaluate
+from natsr.evaluate import Moment, evaluate
+from natsr.forecasters.neural import NeuralForecaster
 from natsr.recipes import make
 from natsr.types import DataError
 
@@ -28,12 +31,8 @@ class Streamed(NamedTuple):
     channels: int
     steps: int  # that learned
     refreshes: int
+    inversions: int  # without a refresh, because the damping had drifted
     ms: float  # of learning and forecasting, refreshes included, as it came
-
-    @property
-    def rate(self) -> float:
-        """Refreshes in a step."""
-        return self.refreshes / self.steps
 
 
 def prepared(channels: int) -> Prepared:
@@ -54,7 +53,14 @@ def streamed(horizon: int, channels: int, steps: int) -> Streamed:
     data = prepared(channels)
     task = data.task(WINDOW, horizon)
     forecaster = make("natsr", task, options={"epochs": 1})
+    assert isinstance(forecaster, NeuralForecaster)
     warm_up(forecaster, data, data.borders)
+    made: list[float] = []
+
+    def look(_: Moment) -> None:
+        if forecaster.natural is not None and forecaster.steps:
+            made.append(forecaster.natural.made)
+
     scores = evaluate(
         {"natsr": forecaster},
         data.rows,
@@ -63,8 +69,10 @@ def streamed(horizon: int, channels: int, steps: int) -> Streamed:
         stop=data.borders.online,
         max_steps=steps + horizon,  # the first example matures after `horizon` forecasts
         intervals=False,
+        on_step=look,
     )["natsr"]
     refreshes = int(forecaster.info()["refreshes"])
-    return Streamed(
-        data.series.name, horizon, channels, steps, refreshes, round(1e3 * scores.seconds / scores.steps, 4)
-    )
+    # Inverses for another damping than the step before; where there are none at all, `made` is not a number.
+    renewed = sum(new != old for old, new in pairwise([nan, *made]) if new == new)
+    ms = round(1e3 * scores.seconds / scores.steps, 4)
+    return Streamed(data.series.name, horizon, channels, steps, refreshes, max(0, renewed - refreshes), ms)

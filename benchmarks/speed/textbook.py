@@ -2,8 +2,7 @@
 
 The dense network (every time step, every tap) with autograd; PyTorch's optimisers; a list as memory; and for NatSR
 K-FAC with hooks: inputs and output gradients of every Linear and Conv1d, 100 Monte-Carlo samples at each refresh, one
-backward pass for each, and inverses by `torch.linalg.inv`. As in the recipe, the damping follows the variance at every
-step, so every step inverts; `invert="refresh"` keeps the inverses between refreshes, which is cheaper and not the same.
+backward pass for each, and inverses by `torch.linalg.inv`, made again when the recipe's damping asks for it.
 
 Where there was a choice that does not change the numbers, the faster one was taken: the head's output factor is the
 identity and needs no samples, and a sample's backward pass computes no weight gradients. What of a dense network can
@@ -15,15 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from natsr.fisher import rademacher
-from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
+from natsr.forecasters.natural import NaturalOptions, draw
+from natsr.likelihoods import Gaussian, StudentT
 from natsr.nets.dense import DenseTCN
 from natsr.nets.tcn import ConeTCN
 from natsr.recipes import NatsrOptions, PlainOptions
@@ -37,7 +36,6 @@ class Draws:
     """Where the random numbers come from; with the generator of a recipe, they are those that the recipe draws."""
 
     generator: torch.Generator
-    signs: bool = False  # probes of random signs instead of scores drawn from the likelihood
 
     def replayed(self, kept: int, count: int) -> list[int]:
         """Places of `count` different examples."""
@@ -48,11 +46,9 @@ class Draws:
         """Where the next example goes, if that is below the capacity."""
         return int(torch.randint(0, seen + 1, (), generator=self.generator))
 
-    def probes(self, shape: tuple[int, int, int], likelihood: StudentT) -> Tensor:
+    def probes(self, shape: tuple[int, int, int], likelihood: StudentT, options: NaturalOptions) -> Tensor:
         """Output gradients whose second moment is the identity."""
-        if self.signs:
-            return rademacher(shape, self.generator)
-        return likelihood.sample_score(shape, self.generator) / math.sqrt(likelihood.fisher)
+        return draw(options, 0, shape, likelihood, self.generator)
 
 
 @dataclass(eq=False)
@@ -160,18 +156,17 @@ class Textbook:
         method: Which.
         draws: Random numbers.
         options: The recipe's.
-        samples: Backward passes at each refresh.
-        invert: At every step, as the recipe's damping asks for, or only at a refresh.
+        natural: How it estimates and damps; by default as the recipe damps, with 100 samples.
     """
 
     cone: ConeTCN
     method: Method
     draws: Draws
     options: NatsrOptions = field(default_factory=NatsrOptions)
-    samples: int = 100
-    invert: Literal["step", "refresh"] = "step"
+    natural: NaturalOptions | None = None
 
     def __post_init__(self) -> None:
+        self.how = self.natural or sampled(self.options)
         self.net = DenseTCN(self.cone)
         self.memory: list[tuple[Tensor, Tensor]] = []
         self.seen = self.refreshes = 0
@@ -180,8 +175,8 @@ class Textbook:
         if self.method == "natsr":
             self.likelihood = StudentT(self.options.dof)
             self.optimiser = torch.optim.SGD(self.net.parameters(), lr=self.options.rate)
-            self.law = DAMPING_LAWS[self.options.law](self.options.beta)
             self.trigger = Trigger(self.options)
+            self.made = math.nan  # the damping that the inverses are for
             self.smoothed: list[Tensor] = []
             self.layers = list(self._watched())
             self._find_what_is_live()
@@ -256,14 +251,16 @@ class Textbook:
         assert isinstance(self.likelihood, StudentT)
         m, kappa = output.shape[1], self.likelihood.fisher
         refresh = self.trigger.due(float(loss.detach()))
-        tau = self.law(self.likelihood.variance)
+        tau = self.how.law(self.likelihood.variance)
         if refresh:
             self.refreshes += 1
             self._estimate(output, weights)
         torch.autograd.backward(loss * math.sqrt(m))
+        if invert := refresh or self._has_moved(tau / kappa):
+            self.made = tau / kappa
         found = []
         for layer in self.layers:
-            if refresh or self.invert == "step" or layer.inverses is None:
+            if layer.inverses is None or invert:
                 layer.inverses = layer.invert(tau / kappa)
             a, g = layer.inverses
             gradient = layer.gradient()
@@ -277,23 +274,49 @@ class Textbook:
         for layer, part in zip(self.layers, self.smoothed, strict=True):
             layer.put(part)
 
+    def _has_moved(self, damping: float) -> bool:
+        """Whether the inverses are for another damping than this one."""
+        reach = 1 + self.how.drift
+        near = self.made / reach <= damping <= self.made * reach
+        return {"step": True, "refresh": False, "drift": not near}[self.how.damped]
+
     def _estimate(self, output: Tensor, weights: Tensor) -> None:
         """New factors, for outputs of Fisher information one: a backward pass for each sample."""
         assert isinstance(self.likelihood, StudentT)
         below = [layer for layer in self.layers if not layer.is_head]
         sums = [torch.zeros(layer.module.weight.shape[0], layer.module.weight.shape[0]).to(weights) for layer in below]
-        shape = (self.samples, len(output), output.shape[1])
-        for probe in self.draws.probes(shape, self.likelihood):
+        shape = (self.how.probes, len(output), output.shape[1])
+        for probe in self.draws.probes(shape, self.likelihood, self.how):
             pulled = probe.to(weights) * weights.sqrt()[:, None]
             grads = torch.autograd.grad(output, [layer.output for layer in below], pulled, retain_graph=True)
             for total, layer, grad in zip(sums, below, grads, strict=True):
                 rows = layer.positions(grad).flatten(0, 1)
                 total += rows.T @ rows
-        factors = iter(sums)
-        for layer in self.layers:
+        factors = iter([total / self.how.probes for total in sums])
+        known = self._exact(output, weights) if self.how.closed else {}
+        for index, layer in enumerate(self.layers):
             inputs = layer.inputs()
             assert layer.live is not None
             spread = (weights[:, None] * layer.live / layer.live.sum()).sqrt()[:, :, None]
             rows = (inputs * spread).flatten(0, 1)
-            g = torch.ones(1, 1).to(weights) if layer.is_head else next(factors) / self.samples
-            layer.average(rows.T @ rows, g, self.options.curvature_average)
+            g = torch.ones(1, 1).to(weights) if layer.is_head else next(factors)
+            layer.average(rows.T @ rows, known.get(index, g), self.options.curvature_average)
+
+    def _exact(self, output: Tensor, weights: Tensor) -> dict[int, Tensor]:
+        """The output factors that the recipe has in closed form, here from every output in turn."""
+        task = self.cone.task
+        trace = self.cone.trace(torch.zeros(len(weights), task.window, task.inputs).to(weights))
+        places = sorted(self.cone.known_moments(trace, weights))
+        sums: dict[int, Tensor] = {}
+        for one in torch.eye(output.shape[1]).to(weights):
+            pulled = weights.sqrt()[:, None] * one
+            tops = [self.layers[place].output for place in places]
+            for place, grad in zip(places, torch.autograd.grad(output, tops, pulled, retain_graph=True), strict=True):
+                rows = self.layers[place].positions(grad).flatten(0, 1)
+                sums[place] = sums.get(place, torch.zeros(()).to(weights)) + rows.T @ rows
+        return sums
+
+
+def sampled(options: NatsrOptions, samples: int = 100) -> NaturalOptions:
+    """As a recipe damps, with samples of the likelihood for probes and nothing in closed form."""
+    return replace(options.natural().options, probes=samples, probe="sampled", closed=False)

@@ -31,30 +31,33 @@ def test_things_take_turns_and_the_least_counts(monkeypatch: pytest.MonkeyPatch)
     assert found["long"].calls == 2 and found["short"].calls > 2  # the long one has had its share
 
 
-def row(case: str, ms: float, floor: float = 1.0) -> Row:
-    times: Row = {f"{form}_ms": ms * times for form, times in (("fast", 1), ("textbook", 10), ("kept", 5))}
-    return {"case": case, "horizon": 24, "channels": 7, **times, "floor_ms": floor, "mflop": 100.0, "mib": 10.0}
+def row(case: str, ms: float) -> Row:
+    times: Row = {"fast_ms": ms, "textbook_ms": 10 * ms, "floor_ms": ms / 2}
+    return {"case": case, "horizon": 24, "channels": 7, **times, "mflop": 100.0, "mib": 10.0}
 
 
-def test_the_long_run_mean_has_refreshes_as_often_as_they_come() -> None:
-    mean = long_run(row("natsr plain", 2.0), row("natsr refresh", 12.0), rate=0.1)
-    assert mean["fast_ms"] == pytest.approx(3.0) and mean["textbook_ms"] == pytest.approx(30.0)
-    assert mean["kept_ms"] == pytest.approx(0.9 * 10 + 0.1 * 120)
+STREAM: Row = {"horizon": 24, "channels": 7, "steps": 100, "refreshes": 10, "inversions": 20}
+
+
+def test_the_long_run_mean_has_every_kind_of_step_as_often_as_it_comes() -> None:
+    rows = {case: row(case, ms) for case, ms in (("natsr plain", 2.0), ("natsr refresh", 12.0))}
+    mean = long_run(rows, STREAM)  # without an inverting step, the others are plain
+    assert mean["fast_ms"] == pytest.approx(3.0) and mean["textbook_ms"] == mean["every_ms"] == pytest.approx(30.0)
+    rows["natsr inverting"] = row("natsr inverting", 4.0)
+    mean = long_run(rows, STREAM)
+    assert mean["fast_ms"] == pytest.approx(0.7 * 2 + 0.2 * 4 + 0.1 * 12) and mean["mflop"] == pytest.approx(100.0)
+    assert mean["every_ms"] == pytest.approx(0.9 * 40 + 0.1 * 120)
 
 
 def test_means_stand_after_their_refreshes() -> None:
     rows = [row("ogd", 1.0), row("natsr plain", 2.0), row("natsr refresh", 12.0)]
-    stream: Row = {"horizon": 24, "channels": 7, "rate": 0.5}
-    assert [found["case"] for found in with_means(rows, [stream])] == [
-        "ogd",
-        "natsr plain",
-        "natsr refresh",
-        "natsr mean",
-    ]
+    found = [str(row["case"]) for row in with_means(rows, [STREAM])]
+    assert found == ["ogd", "natsr plain", "natsr refresh", "natsr mean"]
     assert with_means(rows, []) == rows
 
 
-def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.speed.store.describe", lambda: {"cpu": "Some CPU"})
     measured: list[str] = []
 
     def unit(name: str, fails: bool = False) -> Unit:
@@ -77,14 +80,15 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     run.finished()
     assert not partial.exists()
     assert read(results)["steps"].rows == rows and read(results)["steps"].quick
-    assert read(results)["steps"].machine["threads"]
+    assert read(results)["steps"].machine == {"cpu": "Some CPU"}
     later = Run(results=results, partial=partial)
     later.section("growth", [unit("three")], lambda _: None)
     later.finished()
     assert set(read(results)) == {"steps", "growth"}
 
 
-def test_a_partial_look_keeps_nothing(tmp_path: Path) -> None:
+def test_a_partial_look_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.speed.store.describe", lambda: {"cpu": "Some CPU"})
     run = Run(results=None, partial=tmp_path / "partial.json")
     assert run.section("steps", [Unit("one", lambda: [{"case": "ogd"}])], lambda _: None) == [{"case": "ogd"}]
     assert list(tmp_path.iterdir()) == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from benchmarks.speed.same import Agreement, Beside, compared
 from benchmarks.speed.textbook import Method
 
+from natsr.forecasters.natural import Damped
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.recipes import NatsrOptions, make
 from natsr.streams import Rows
@@ -27,10 +30,12 @@ def waves(count: int, dtype: torch.dtype) -> Rows:
     return Rows(inputs, inputs[:, : TASK.channels])
 
 
-def agreement(method: Method, dtype: str) -> Agreement:
+def agreement(method: Method, dtype: str, damped: Damped | None = None) -> Agreement:
     more = NATURAL if method == "natsr" else {}
     fast = make(method, TASK, seed=3, options={**SMALL, **more, "dtype": dtype})
     assert isinstance(fast, NeuralForecaster)
+    if damped is not None and fast.natural is not None:
+        fast.natural.options = replace(fast.natural.options, damped=damped, probe="hadamard", closed=damped == "drift")
     book = Beside(fast, method, NatsrOptions(memory=40, every=15))
     rows = waves(START + STEPS + 2 * TASK.horizon, torch.float64 if dtype == "float64" else torch.float32)
     return compared(fast, book, rows, (START, len(rows.inputs)))
@@ -43,6 +48,12 @@ def test_in_float64_to_rounding(method: Method) -> None:
     assert found.largest < 1e-8 and found.typical > 0.05
     assert found.refreshes[0] == found.refreshes[1]
     assert (found.refreshes[0] >= 5) == (method == "natsr")
+
+
+@pytest.mark.parametrize("damped", ["drift", "step"])
+def test_however_the_curvature_is_damped_and_estimated(damped: Damped) -> None:
+    found = agreement("natsr", "float64", damped)
+    assert found.largest < 1e-8 and found.refreshes[0] == found.refreshes[1] >= 5
 
 
 @pytest.mark.parametrize("method", ["ogd", "er", "natsr"])
