@@ -70,6 +70,7 @@ class BaselineOptions:
 class FsnetOptions(BaselineOptions):
     """FSNet, with the two readings of its memory."""
 
+    rate: float = 1.8e-4
     recall: Recall = "attention"
 
     def make(self, task: Task, generator: torch.Generator, device: torch.device) -> Forecaster:
@@ -82,6 +83,7 @@ class FsnetOptions(BaselineOptions):
 class OnenetOptions(BaselineOptions):
     """OneNet: how its mixture learns."""
 
+    rate: float = 1.05e-4
     mixing_rate: float = 1e-3
     mixing_dropout: float = 0.1
 
