@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from natsr.forecasters.natural import NaturalOptions, draw
+from natsr.fisher import hadamard, rademacher
+from natsr.forecasters.natural import NaturalOptions
 from natsr.likelihoods import Gaussian, StudentT
 from natsr.nets.dense import DenseTCN
 from natsr.nets.tcn import ConeTCN
@@ -48,7 +49,10 @@ class Draws:
 
     def probes(self, shape: tuple[int, int, int], likelihood: StudentT, options: NaturalOptions) -> Tensor:
         """Output gradients whose second moment is the identity."""
-        return draw(options, 0, shape, likelihood, self.generator)
+        if options.probe == "sampled":
+            return likelihood.sample_score(shape, self.generator) / math.sqrt(likelihood.fisher)
+        kind = hadamard if options.probe == "hadamard" else rademacher
+        return kind(shape, self.generator)
 
 
 @dataclass(eq=False)
