@@ -8,7 +8,7 @@ here it works on a network's flat weights and traces, and a test holds the two t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -89,7 +89,7 @@ class Natural(Generic[T]):
         Returns:
             `None` if anything on the way is not finite.
         """
-        options, after = self.options, self._copy()
+        options, after = self.options, self.copy()
         due = after.trigger(batch.loss)
         tau = options.law(batch.likelihood.variance)
         after.damping = self.damping if options.damped == "refresh" and not due else tau
@@ -125,7 +125,7 @@ class Natural(Generic[T]):
             proposal.after.smoothed.lerp_(proposal.delta, self.options.average)
         return proposal.after.smoothed
 
-    def _copy(self) -> Natural[T]:
+    def copy(self) -> Natural[T]:
         """A state for the step after this one, which shares everything but the refresh rule."""
         after = Natural[T](self.options, self.curvature, replace(self.trigger))
         after.damping, after.smoothed, after.made, after._inverses = (
@@ -221,10 +221,9 @@ def estimate(
         known = {index: moment * kappa for index, moment in net.known_moments(trace, batch.weights).items()}
     factors: list[Tensor] = []
     inputs: list[Tensor] = []
-    for start in range(0, count, _CHUNK):
-        chunk = min(_CHUNK, count - start)
-        probes = draw(options, start, (chunk, len(roots), outputs), batch.likelihood, generator).to(roots)
-        taps = net.taps(trace, probes * (roots * math.sqrt(kappa)))
+    for probes in draws(options, (count, len(roots), outputs), batch.likelihood, generator):
+        taps = net.taps(trace, probes.to(roots) * (roots * math.sqrt(kappa)))
+        chunk = len(probes)
         share = chunk if not options.probes else chunk / count  # exact: a sum over outputs, not a mean over draws
         new = [gradient_factor(tap.grads) * share for tap in taps[:-1]]
         factors = [old + more for old, more in zip(factors, new, strict=True)] if factors else new
@@ -237,16 +236,19 @@ def estimate(
     return [*blocks, Kronecker(input_factor(_with_ones(head), batch.weights), head.new_tensor(kappa))]
 
 
-def draw(
-    options: NaturalOptions, start: int, shape: tuple[int, int, int], likelihood: Likelihood, generator: torch.Generator
-) -> Tensor:
-    """Output gradients whose second moment is the identity, `(K, B, m)`."""
-    if not options.probes:
-        units = torch.eye(shape[2])[start : start + shape[0], None, :]
-        return units.expand(shape)
-    if options.probe == "sampled":
-        return likelihood.sample_score(shape, generator) / math.sqrt(likelihood.fisher)
-    return hadamard(shape, generator) if options.probe == "hadamard" else rademacher(shape, generator)
+def draws(
+    options: NaturalOptions, shape: tuple[int, int, int], likelihood: Likelihood, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """Output gradients `(K, B, m)` whose second moment is the identity, as many at once as are pulled back at once."""
+    count, *rest = shape
+    for start in range(0, count, _CHUNK):
+        size = (min(_CHUNK, count - start), rest[0], rest[1])
+        if not options.probes:
+            yield torch.eye(size[2])[start : start + size[0], None, :].expand(size)
+        elif options.probe == "sampled":
+            yield likelihood.sample_score(size, generator) / math.sqrt(likelihood.fisher)
+        else:
+            yield hadamard(size, generator) if options.probe == "hadamard" else rademacher(size, generator)
 
 
 def _with_ones(inputs: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.curved import NativeCurvature
 from natsr.forecasters.finish import Finish
 from natsr.forecasters.frame import Frame
 from natsr.forecasters.natural import Natural, NaturalInfo, WeightedLoss
@@ -91,6 +92,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.generator = generator
         self.steps = self.refused = self.refreshes = self.restored = 0
         self._sane = self.net.weights.clone()  # the last weights known to be in order
+        self._curvature: NativeCurvature | None = None
         self._last: NaturalInfo | None = None
         self._loss = math.nan
         self._scale = (
@@ -190,12 +192,29 @@ class NeuralForecaster(Forecaster, Generic[T]):
             return True
         factor = self.learning.factor(self.task.outputs)
         measured = WeightedLoss(loss, self.likelihood, verdict.weights, factor)
-        proposal = self.natural.proposed(self.net, trace, verdict.pull, measured, self.generator)
-        if proposal is None or not proposal.info.norm < _LARGEST:
+        taken = self._curve(trace, verdict.pull, measured, self.natural)
+        if taken is None:
             return False
-        self.finish.step(self.net.weights, self.natural.direction(proposal))
-        self._take(proposal.after, proposal.info, scale, loss)
+        self._take(*taken, scale, loss)
         return True
+
+    def _curve(
+        self, trace: T, pull: Tensor, batch: WeightedLoss, natural: Natural[T]
+    ) -> tuple[Natural[T], NaturalInfo] | None:
+        """Go against the averaged natural gradient, unless it is too large; in C where that can be."""
+        if isinstance(self.net, NativeTCN) and isinstance(trace, NativeTrace) and NativeCurvature.fits(natural):
+            if self._curvature is None:
+                self._curvature = NativeCurvature(self.net)
+            step = self._curvature.proposed(natural, trace, pull, batch, self.generator)
+            if step is None or not step.info.norm < _LARGEST:
+                return None
+            self._curvature.take(step, self.finish.move(self.net.weights))
+            return step.after, step.info
+        proposal = natural.proposed(self.net, trace, pull, batch, self.generator)
+        if proposal is None or not proposal.info.norm < _LARGEST:
+            return None
+        self.finish.step(self.net.weights, natural.direction(proposal))
+        return proposal.after, proposal.info
 
     def _descend(self, trace: T, pull: Tensor) -> bool:
         """Go against the gradient, unless it is too large."""

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from natsr.native import build
@@ -26,6 +27,12 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "step_judge": (None, [_P, _P, _P, _P, _I, _I, _I, _P, _P, _P]),
     "step_bound": (_D, [_P]),
     "step_descend": (None, [_P, _P, _P, _P, _P]),
+    "curve_known": (_I, [_P, _P, _P, _D, _P]),
+    "curve_probe": (_I, [_P, _P, _P, _I, _I, _I, _P]),
+    "curve_blend": (_I, [_P, _P, _D, _P, _P, _P, _P]),
+    "curve_invert": (_I, [_P, _P, _P, _D, _D, _P, _P, _P]),
+    "curve_solve": (_D, [_P, _P, _P, _D]),
+    "curve_take": (None, [_P, _P, _D, _D, _P, _P, _P, _P]),
     "step_move": (None, [_P, _P, _P, _P, _P, ctypes.c_int64]),
 }
 
@@ -47,6 +54,12 @@ def library() -> ctypes.CDLL | None:
 def at(tensor: Tensor | None) -> int | None:
     """Where a tensor's numbers lie."""
     return None if tensor is None else tensor.data_ptr()
+
+
+def square(n: int) -> Tensor:
+    """Zeros `(n, n)`, with rows as far apart as C has them in a symmetric matrix."""
+    step = -(-n // 16) * 16
+    return torch.zeros(n * step + SLACK)[: n * step].view(n, step)[:, :n]
 
 
 class Moments(NamedTuple):

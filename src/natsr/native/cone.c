@@ -56,7 +56,8 @@ static void free_backward(cone *c)
 static void free_thin(cone *c)
 {
     for (int i = 0; i < c->layers; i++)
-        release(&c->layer[i].thin_x), release(&c->layer[i].thin_g);
+        release(&c->layer[i].thin_x), release(&c->layer[i].thin_g), release(&c->layer[i].thin_xo),
+            release(&c->layer[i].thin_go);
     c->thin_room = 0;
 }
 
@@ -72,7 +73,7 @@ void cone_free(cone *c)
     }
     if (c->layer)
         free_thin(c);
-    release(&c->head_back), release(&c->projection_back), release(&c->scratch), release(&c->delta);
+    release(&c->head_back), release(&c->projection_back), release(&c->scratch), release(&c->delta), release(&c->work);
     release(&c->packed), release(&c->packed_to);
     free(c->convs);
     free(c->layer);

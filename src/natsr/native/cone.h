@@ -31,7 +31,8 @@ typedef struct {
     const int32_t *xo, *go;
     double input_squares; /* of its inputs, from above */
     float *thin_x, *thin_g; /* the preconditioned gradient as two thin factors, (R, lda) and (R, ldg) */
-    int32_t thin;
+    int32_t *thin_xo, *thin_go;
+    int32_t thin; /* 0: the gradient is made and preconditioned whole; 1: by thin factors; 2: and kept as those */
 } layer;
 
 typedef struct cone {
@@ -42,7 +43,7 @@ typedef struct cone {
     int32_t room, grad_room, thin_room; /* examples, probes times examples, rows that there is room for */
     int32_t B, N;                       /* in the last forward and backward pass */
     int has_keep;
-    float *rows, *values, *raw, *projected, *peak, *keep, *pull, *input_grad, *scratch, *delta;
+    float *rows, *values, *raw, *projected, *peak, *keep, *pull, *input_grad, *scratch, *delta, *work;
     float *head_back, *projection_back;
     int32_t *dense_in, *dense_width, *dense_top, *dense_out, *dense_grad; /* offsets of rows that lie side by side */
     int32_t *dense_result, *around_to; /* outputs; where the projection's input gradient goes */

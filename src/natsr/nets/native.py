@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from natsr.fisher import Tap
-from natsr.native.calls import SLACK, Context, Move, at, counted, library
+from natsr.native.calls import SLACK, Context, Move, at, counted, library, square
 from natsr.nets.base import maps
-from natsr.nets.tcn import ConeTCN, ConeTrace
+from natsr.nets.tcn import FEW, ConeTCN, ConeTrace
 from natsr.types import Task
 
 _AHEAD = 32  # examples that are forecast at once
@@ -141,16 +141,37 @@ class NativeTCN(ConeTCN):
         trace.turn = self._turn
         return trace
 
-    def pulled(self, trace: ConeTrace, grads: Tensor) -> Context | None:
-        """The context with `grads` `(N, m)` pulled back through a pass; nothing if the pass was not made in C."""
+    def current(self, trace: ConeTrace) -> Context | None:
+        """The context with this pass in it; nothing if the pass was not made in C."""
         if not (self.is_native and isinstance(trace, NativeTrace)):
             return None
         context = self.context()
         if trace.turn != self._turn:  # another pass has been made since
             context.forward(self.place(), trace.window, trace.keep, torch.empty_like(trace.output))
             trace.turn = self._turn = self._turn + 1
-        context.backward(self.place(), grads.contiguous())
         return context
+
+    def pulled(self, trace: ConeTrace, grads: Tensor) -> Context | None:
+        """The context with `grads` `(N, m)` pulled back through a pass; nothing if the pass was not made in C."""
+        context = self.current(trace)
+        if context is not None:
+            context.backward(self.place(), grads.contiguous())
+        return context
+
+    def known_moments(self, trace: ConeTrace, weights: Tensor) -> dict[int, Tensor]:
+        """`G / κ` of the layers right below the head, by layer, without any probe: see `ConeTCN`."""
+        context = self.current(trace)
+        if context is None:
+            return super().known_moments(trace, weights)
+        if trace.keep is not None or self.task.outputs > FEW * self.hidden:
+            return {}
+        places = range(len(self.layers) - 4, len(self.layers) - 1)
+        found = {index: square(self.hidden) for index in places}
+        wanted = (ctypes.c_void_p * len(self.layers))(*(at(found.get(i)) for i in range(len(self.layers))))
+        context.library.curve_known(context.address, self.place(), at(weights.contiguous()), 1.0, wanted)
+        if self.blocks[-1][1].src != 1:
+            del found[places[0]]
+        return {index: moment.triu() + moment.triu(1).T for index, moment in found.items()}
 
     def taps(self, trace: ConeTrace, grads: Tensor) -> list[Tap]:
         """Back-propagate `(K, B, m)`: inputs `(B, S, I-1)` and gradients `(K, B, S, O)` of each layer, in order."""

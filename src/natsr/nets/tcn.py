@@ -24,8 +24,7 @@ from natsr.fisher import Tap
 from natsr.nets.base import Affine, Layer, initial_weights, maps, stack
 from natsr.types import OptionError, Task
 
-
-_FEW = 4  # times the last block's channels: with more outputs than that, probes are cheaper than closed forms
+FEW = 4  # times the last block's channels: with more outputs than that, probes are cheaper than closed forms
 
 
 class Conv(NamedTuple):
@@ -211,7 +210,7 @@ class ConeTCN:
             trace: A pass without dropout; with it, nothing is known.
             weights: Of the examples, `(B,)`, summing to one.
         """
-        if trace.keep is not None or self.task.outputs > _FEW * self.hidden:
+        if trace.keep is not None or self.task.outputs > FEW * self.hidden:
             return {}
         last, head, second = len(self.layers) - 1, self._maps[-1].matrix, self.blocks[-1][1]
         moment = head @ head.T
@@ -225,7 +224,8 @@ class ConeTCN:
     def _slopes(self, trace: ConeTrace) -> Tensor:
         """The last GELU's derivative, `(B, top)`."""
         before = trace.blocks[-1].before2.flatten(1)
-        return torch.ops.aten.gelu_backward(torch.ones_like(before), before)
+        slopes: Tensor = torch.ops.aten.gelu_backward(torch.ones_like(before), before)
+        return slopes
 
     def gradient(self, trace: ConeTrace, grad: Tensor) -> Tensor:
         """The flat gradient of `Σ grad · output` for `grad` `(B, m)`."""
