@@ -1,0 +1,165 @@
+"""Many small learners: one step of all of them, in every way that `natsr.fleet` has, and one by one.
+
+32 learners of one shape (24 rows ahead of one column, a network of width 32, 9 examples in a step) learn one example
+each and forecast once. What takes turns, so that noise falls on all:
+
+- one by one in torch, and one by one compiled (`natsr.native`), as 32 forecasters in a loop;
+- together: torch, batched matrix products over tiles of learners, with one thread and with one for each core;
+- apart: the compiled learners, spread over the cores.
+
+Both times are kept: the processor's, which on a busy machine leaves out what others had, and the one that passed, which
+alone shows what a second core gives. Ratios say which baseline they are over. Refreshes of the curvature are left out:
+they are the same work in every way.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from benchmarks.speed.cases import without_compiler
+from benchmarks.speed.machine import describe
+
+from natsr.fleet.apart import Apart, Tiles
+from natsr.fleet.base import Learners
+from natsr.fleet.choice import SIZE, chosen
+from natsr.forecasters.base import Forecaster
+from natsr.recipes import make
+from natsr.types import Example, Option, Task
+
+LEARNERS = 32
+TASK = Task(window=60, horizon=24, channels=1, features=4)
+SMALL: dict[str, Option] = {"width": 32, "top": 32}
+METHODS: dict[str, dict[str, Option]] = {"ogd": {}, "er": {}, "natsr": {"every": 10**9, "worst": 1e9}}
+SETTLED = 12  # steps before the clock runs: the memory has examples to draw, the curvature is there
+OUT = Path("benchmarks/results/fleet-cpu.json")
+
+Step = Callable[[], None]
+
+
+class Times(NamedTuple):
+    """Milliseconds of one step of all learners."""
+
+    processor: float
+    passed: float
+    rounds: int
+
+
+def learners(method: str, compiled: bool) -> list[Forecaster]:
+    """Fresh ones, each with a seed of its own."""
+    with nullcontext() if compiled else without_compiler():
+        return [make(method, TASK, seed=seed, options={**SMALL, **METHODS[method]}) for seed in range(LEARNERS)]
+
+
+def examples(seed: int) -> Iterator[list[Example]]:
+    """For ever: an example for each learner."""
+    generator = torch.Generator().manual_seed(seed)
+    size = (1, TASK.window, TASK.inputs)
+    kept = [
+        [
+            Example(
+                torch.randn(size, generator=generator), torch.randn(1, TASK.horizon, TASK.channels, generator=generator)
+            )
+            for _ in range(LEARNERS)
+        ]
+        for _ in range(8)
+    ]
+    while True:
+        yield from kept
+
+
+def stepping(fleet: Learners) -> Step:
+    """All of them learn, then all of them forecast."""
+    stream = examples(0)
+
+    def step() -> None:
+        given = next(stream)
+        fleet.learn(given)
+        fleet.forecast([example.window for example in given])
+
+    for _ in range(SETTLED):
+        step()
+    return step
+
+
+def ways(method: str, cores: int) -> dict[str, Step]:
+    """Every way of stepping them, ready."""
+    fleets: dict[str, Learners] = {
+        "one by one, torch": Apart(learners(method, compiled=False)),
+        "one by one, compiled": Apart(learners(method, compiled=True)),
+        "together, torch": Tiles(learners(method, compiled=False), SIZE),
+        f"together, torch, {cores} threads": Tiles(learners(method, compiled=False), SIZE, cores),
+        f"apart, compiled, {cores} threads": Apart(learners(method, compiled=True), cores),
+    }
+    return {name: stepping(fleet) for name, fleet in fleets.items()}
+
+
+def in_turns(steps: dict[str, Step], rounds: int) -> dict[str, Times]:
+    """Time each of them once in every round; the fastest of the rounds counts, which is what the machine can do."""
+    processor: dict[str, list[float]] = {name: [] for name in steps}
+    passed: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            began, spent = time.perf_counter(), time.process_time()
+            step()
+            passed[name].append((time.perf_counter() - began) * 1e3)
+            processor[name].append((time.process_time() - spent) * 1e3)
+    return {name: Times(statistics.median(processor[name]), min(passed[name]), rounds) for name in steps}
+
+
+def measure(method: str, rounds: int, cores: int) -> list[dict[str, str | float]]:
+    """A row for each way."""
+    times = in_turns(ways(method, cores), rounds)
+    picked = chosen(learners(method, compiled=True), cores)
+    torch_base, base = times["one by one, torch"], times["one by one, compiled"]
+    return [
+        {
+            "method": method,
+            "way": name,
+            "processor_ms": round(found.processor, 2),
+            "passed_ms": round(found.passed, 2),
+            "over_torch": round(torch_base.passed / found.passed, 2),
+            "over_compiled": round(base.passed / found.passed, 2),
+            "rounds": found.rounds,
+            "best_chose": f"{picked.size} in a tile, {picked.threads} threads",
+        }
+        for name, found in times.items()
+    ]
+
+
+def table(rows: Sequence[dict[str, str | float]]) -> str:
+    """The rows as Markdown, as the page shows them."""
+    head = "| method | way | processor, ms | passed, ms | × one by one, torch | × one by one, compiled |"
+    lines = [head, "|---|---|---|---|---|---|"]
+    names = ("method", "way", "processor_ms", "passed_ms", "over_torch", "over_compiled")
+    return "\n".join([*lines, *("| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    machine = describe()
+    rows = [row for method in given.methods.split(",") for row in measure(method, given.rounds, given.cores)]
+    content = {"machine": machine, "learners": LEARNERS, "options": SMALL, "rows": rows}
+    given.out.write_text(json.dumps(content, indent=1) + "\n")
+    sys.stdout.write(table(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
