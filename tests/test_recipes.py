@@ -20,7 +20,7 @@ SMALL = {"width": 4, "depth": 2, "top": 6}
 def test_every_method_of_the_design_that_this_version_has() -> None:
     plain = {"last_value", "seasonal", "mean", "frozen", "rls", "rls_mv", "ogd", "er", "derpp"}
     baselines = {"fsnet", "fsnet_mae", "onenet", "onenet_mae"}
-    assert set(METHODS) == plain | baselines | {"natsr", "natsr_fast"}
+    assert set(METHODS) == plain | baselines | {"natsr", "natsr_fast", "auto"}
 
 
 def test_every_method_says_what_it_is() -> None:

@@ -5,12 +5,15 @@ Nothing here depends on the data but their shape, and the one period that `Clock
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from natsr.aggregate import MLPoly
 from natsr.experts.base import Group
-from natsr.experts.layouts import Everything, Neighbours, Own, Seasons, Turned, Waves
+from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, LeastSquares
+from natsr.experts.network import OneStep
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
 from natsr.experts.periods import find_period
@@ -18,6 +21,9 @@ from natsr.experts.plain import LastValue, Means, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
 from natsr.types import Task
 
+Budget = Literal["cheap", "one", "all"]
+#: Inputs of the network, at most; a wide stream gets a shorter window.
+NETWORK_INPUTS = 1200
 #: What a regret weighs one row later.
 DISCOUNT = 0.999
 #: No period, and so nothing that an expert looks back on, is longer than this many rows.
@@ -83,8 +89,11 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
     """The experts that cost microseconds, last value first."""
     channels, horizon = task.channels, task.horizon
 
-    def lags(wanted: int) -> int:
-        return max(4, min(wanted, int((ROOM / channels) ** 0.5)))
+    longest = max(8, min(400, int((ROOM / channels) ** 0.5)))
+    lags = Lags(longest)
+
+    def own(wanted: int) -> Own:
+        return Own(lags, min(wanted, longest))
 
     def squares(name: str, layout: Own | Seasons | Neighbours | Everything | Turned, knobs: Knobs) -> LeastSquares:
         return LeastSquares(name, layout, channels, horizon, knobs)
@@ -102,22 +111,32 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
         Smooth("day", day, channels, horizon, clock.longest, _DAILY),
         Smooth("week", week, channels, horizon, clock.longest, _WEEKLY),
         Smooth("found", found, channels, horizon, clock.longest, _FOUND),
-        squares("lags60", Own(lags(60)), Knobs(0.9999)),
-        squares("lags60_quick", Own(lags(60)), Knobs(0.999)),
-        squares("lags25_quicker", Own(lags(25)), Knobs(0.995, heads=("plain",))),
-        squares("lags200", Own(lags(200)), Knobs(0.9999)),
-        squares("lags400", Own(lags(400)), Knobs(0.99995, ridge=3.0, rows=16)),
-        squares("seasons", Seasons(30, (day, week), horizon, 14, waves), Knobs(0.9998)),
-        squares("turned", Turned(lags(26), day), Knobs(0.9998)),
-        squares("neighbours", Neighbours(lags(48), near, channels, waves), Knobs(0.9998, ridge=3.0)),
-        squares("everything", Everything(every, channels, waves), Knobs(0.9999, ridge=10.0, rows=16)),
+        squares("lags60", own(60), Knobs(0.9999)),
+        squares("lags60_quick", own(60), Knobs(0.999)),
+        squares("lags25_quicker", own(25), Knobs(0.995, heads=("plain",))),
+        squares("lags200", own(200), Knobs(0.9999)),
+        squares("lags400", own(400), Knobs(0.99995, ridge=3.0, rows=16)),
+        squares("seasons", Seasons(own(30), (day, week), horizon, 14, waves), Knobs(0.9998)),
+        squares("turned", Turned(own(26), day), Knobs(0.9998)),
+        squares("neighbours", Neighbours(own(48), near, channels, waves), Knobs(0.9998, ridge=3.0)),
+        squares("everything", Everything(own(every), channels, waves), Knobs(0.9999, ridge=10.0, rows=16)),
     ]
 
 
-def panel(task: Task) -> Panel:
-    """The cheap experts, mixed by ML-Poly with the absolute loss, the gradient trick and slowly fading regrets."""
+def panel(task: Task, budget: Budget = "cheap", seed: int = 0) -> Panel:
+    """The experts, mixed by ML-Poly with the absolute loss, the gradient trick and slowly fading regrets.
+
+    Args:
+        task: What is forecast.
+        budget: `cheap`, the experts without a network; `one`, and a small network beside them.
+        seed: Of the network.
+    """
     clock = Clock(task)
     groups = cheap(task, clock)
+    if budget != "cheap":
+        window = max(2, min(task.window, NETWORK_INPUTS // task.channels))
+        waves = Waves((clock.day, clock.week), (2, 1))
+        groups.append(OneStep(task.channels, task.horizon, window, waves, seed=seed))
     count = sum(len(group.names) for group in groups)
     keep = max(4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
     past = Past(task.channels, keep + task.horizon)

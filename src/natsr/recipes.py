@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 
+from natsr.auto import Budget, panel
 from natsr.baselines import FsnetOptions, OnenetOptions
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.finish import AdamW, Sgd
@@ -19,6 +21,7 @@ from natsr.forecasters.linear import MultivariateRLS, RecursiveLeastSquares
 from natsr.forecasters.naive import LastValue, RunningMean, Seasonal
 from natsr.forecasters.natural import Natural, NaturalOptions
 from natsr.forecasters.neural import Learning, NeuralForecaster, Reduction, Slots
+from natsr.forecasters.pool import Pool
 from natsr.forecasters.warm import WarmUp
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
@@ -345,6 +348,22 @@ def natsr(task: Task, setting: Setting, options: Options) -> Forecaster:
 def natsr_fast(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Natural Score-driven Replay, fast: 500 degrees of freedom, AdamW on top of the natural gradient."""
     return _natsr(task, setting, parsed(NatsrOptions(dof=500.0, finish="adamw", rate=1e-4), options))
+
+
+# ---- auto --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """What `auto` may spend."""
+
+    budget: Budget = "cheap"
+
+
+@recipe
+def auto(task: Task, setting: Setting, options: Options) -> Forecaster:
+    """Many experts, mixed online by how each does: no choice to make, nothing to tune."""
+    return Pool(task, partial(panel, budget=parsed(AutoOptions(), options).budget, seed=setting.seed))
 
 
 METHODS = tuple(RECIPES)

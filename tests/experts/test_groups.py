@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from natsr.experts.base import Group
-from natsr.experts.layouts import Everything, Neighbours, Own, Seasons, Turned, Waves
+from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, Layout, LeastSquares
 from natsr.experts.past import Arrays, Past
 from natsr.experts.plain import LastValue, Means, Seasonal
@@ -93,14 +93,13 @@ def test_another_period_is_taken_over_from_the_rows_that_are_there() -> None:
 
 
 def layouts() -> dict[str, Layout]:
-    day, waves = period(6), Waves((period(6), period(10)), (2, 1))
+    lags, day, waves = Lags(6), period(6), Waves((period(6), period(10)), (2, 1))
     return {
-        "own": Own(4),
-        "own with waves": Own(4, waves),
-        "seasons": Seasons(4, (day, period(10)), HORIZON, 5, waves),
-        "neighbours": Neighbours(4, 2, CHANNELS, waves),
-        "everything": Everything(3, CHANNELS, waves),
-        "turned": Turned(4, day),
+        "own": Own(lags, 4),
+        "seasons": Seasons(Own(lags, 4), (day, period(10)), HORIZON, 5, waves),
+        "neighbours": Neighbours(Own(lags, 4), 2, CHANNELS, waves),
+        "everything": Everything(Own(lags, 3), CHANNELS, waves),
+        "turned": Turned(Own(lags, 4), day),
     }
 
 
@@ -143,7 +142,7 @@ def test_blocks_of_rows_come_to_the_ridge_solution(name: str, block: int) -> Non
 
 def test_the_covariance_stays_bounded_where_nothing_is_seen() -> None:
     rows = np.stack([np.full(1200, 2.0), np.random.default_rng(6).standard_normal(1200)], 1)
-    group = LeastSquares("x", Own(5), CHANNELS, HORIZON, Knobs(0.98, ridge=0.5))
+    group = LeastSquares("x", Own(Lags(5), 5), CHANNELS, HORIZON, Knobs(0.98, ridge=0.5))
     out = played(group, rows)[1]
     covariance = np.asarray(group.arrays()["covariance"], dtype=np.float64)
     eigenvalues = np.linalg.eigvalsh((covariance + np.swapaxes(covariance, 1, 2)) / 2)
@@ -157,8 +156,8 @@ def test_the_clipped_head_is_moved_less_by_outliers() -> None:
     for number in range(1, 1500):
         rows[number] = 0.9 * rows[number - 1] + 0.1 * generator.standard_normal(CHANNELS)
     dirty = rows + (generator.random(rows.shape) < 0.01) * 1.0
-    group = LeastSquares("x", Own(5), CHANNELS, HORIZON, Knobs(0.9999))
-    clean_group = LeastSquares("x", Own(5), CHANNELS, HORIZON, Knobs(0.9999, heads=("plain",)))
+    group = LeastSquares("x", Own(Lags(5), 5), CHANNELS, HORIZON, Knobs(0.9999))
+    clean_group = LeastSquares("x", Own(Lags(5), 5), CHANNELS, HORIZON, Knobs(0.9999, heads=("plain",)))
     played(group, dirty)
     played(clean_group, rows)
     weights = np.asarray(group.arrays()["weights"], dtype=np.float64)

@@ -12,39 +12,64 @@ from numpy.lib.stride_tricks import as_strided
 from natsr.experts.past import Array, Arrays, Past
 
 
-def _windows(past: Past, back: int, count: int, lags: int) -> Array:
-    """The last `lags` rows up to each origin, `(count, C, lags)`."""
+class Lags:
+    """The lags of every channel, computed once for all that want them.
+
+    Args:
+        longest: The most that anyone wants.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._key: tuple[int, int, int] = (-1, 0, 0)
+        self._found = np.zeros((0, 0, 0))
+
+    def build(self, past: Past, back: int, count: int) -> Array:
+        """`(C, count, longest + 1)`: one, the last value, and how far each row before it lies from it, newest first.
+
+        What belongs to fewer lags is the beginning of it.
+        """
+        key = (past.seen, back, count)
+        if key != self._key:
+            windows = windowed(past, back, count, self._longest)
+            found = np.empty((past.channels, count, self._longest + 1))
+            found[:, :, 0] = 1.0
+            found[:, :, 1] = windows[:, :, 0]
+            np.subtract(windows[:, :, 1:], windows[:, :, :1], out=found[:, :, 2:])
+            self._key, self._found = key, found
+        return self._found
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Lags:
+        """A copy without what can be computed again: it may see other rows under the same numbers."""
+        fresh = Lags(self._longest)
+        memo[id(self)] = fresh
+        return fresh
+
+
+def windowed(past: Past, back: int, count: int, lags: int) -> Array:
+    """The last `lags` rows up to each origin, newest first, `(C, count, lags)`."""
     rows = past.clean(count + lags - 1, back)
     row, column = rows.strides
-    return as_strided(rows, (count, past.channels, lags), (row, column, row), writeable=False)
+    return as_strided(rows[lags - 1 :], (past.channels, count, lags), (column, row, -row), writeable=False)
 
 
 class Own:
     """A channel's own lags.
 
     Args:
-        lags: How many; the oldest is so many rows back.
-        waves: Pairs of a period and the number of its harmonics.
+        lags: Shared by all layouts of a stream.
+        count: How many; the oldest is so many rows back.
     """
 
     shared = False
 
-    def __init__(self, lags: int, waves: Waves | None = None) -> None:
-        self._lags, self._waves = lags, waves
-        self.size = lags + 1 + (waves.size if waves else 0)
+    def __init__(self, lags: Lags, count: int) -> None:
+        self._lags = lags
+        self.size = count + 1
 
     def build(self, past: Past, back: int, count: int) -> Array:
-        """Differences, the last value, one, and waves."""
-        lags = self._lags
-        windows = _windows(past, back, count, lags).transpose(1, 0, 2)
-        x = np.empty((past.channels, count, self.size))
-        last = windows[:, :, -1:]
-        np.subtract(windows[:, :, :-1], last, out=x[:, :, : lags - 1])
-        x[:, :, lags - 1 : lags] = last
-        x[:, :, lags] = 1.0
-        if self._waves:
-            x[:, :, lags + 1 :] = self._waves.build(past, back, count)
-        return x
+        """One, the last value, and differences from it."""
+        return self._lags.build(past, back, count)[:, :, : self.size]
 
 
 class Waves:
@@ -59,10 +84,19 @@ class Waves:
         self._periods = tuple(period["period"] for period in periods)
         self._harmonics = harmonics
         self.size = 2 * sum(harmonics)
+        self._key: tuple[int, ...] = ()
+        self._found = np.zeros((0, 0))
 
     def build(self, past: Past, back: int, count: int) -> Array:
-        """`(count, size)`; zero where a period is too short for a harmonic."""
-        rows = np.arange(past.seen - back - count, past.seen - back, dtype=np.float64)
+        """Those of `count` origins, `(count, size)`."""
+        key = (past.seen, back, count, *(int(period[0]) for period in self._periods))
+        if key != self._key:
+            rows = np.arange(past.seen - back - count, past.seen - back, dtype=np.float64)
+            self._key, self._found = key, self.at(rows)
+        return self._found
+
+    def at(self, rows: Array) -> Array:
+        """Those of rows by number, `(T, size)`; zero where a period is too short for a harmonic."""
         parts = []
         for period, harmonics in zip(self._periods, self._harmonics, strict=True):
             length = int(period[0])
@@ -77,7 +111,7 @@ class Seasons:
     """A few own lags, and the neighbourhood of the target one or more periods before; with waves.
 
     Args:
-        lags: Own lags.
+        own: Own lags.
         periods: Arrays of one, in rows; shared with whoever may change them.
         horizon: Rows ahead: the neighbourhood reaches over all of them.
         points: Values taken in each neighbourhood.
@@ -86,36 +120,36 @@ class Seasons:
 
     shared = False
 
-    def __init__(self, lags: int, periods: tuple[Arrays, ...], horizon: int, points: int, waves: Waves) -> None:
-        self._own = Own(lags, waves)
+    def __init__(self, own: Own, periods: tuple[Arrays, ...], horizon: int, points: int, waves: Waves) -> None:
+        self._own, self._waves = own, waves
         self._periods = tuple(period["period"] for period in periods)
         # From one row before the origin's counterpart to the horizon's.
         self._offsets = np.unique(np.linspace(-1, horizon + 1, min(points, horizon + 3)).round().astype(np.int64))
-        self.size = self._own.size + len(self._periods) * len(self._offsets)
+        self.size = own.size + waves.size + len(self._periods) * len(self._offsets)
 
     def build(self, past: Past, back: int, count: int) -> Array:
-        """As `Own`, then the neighbourhoods, as differences from the last value."""
+        """As `Own`, then waves, then the neighbourhoods, as differences from the last value."""
         x = np.empty((past.channels, count, self.size))
+        place = self._own.size + self._waves.size
         x[:, :, : self._own.size] = self._own.build(past, back, count)
+        x[:, :, self._own.size : place] = self._waves.build(past, back, count)
         last = past.clean(count, back)
-        place = self._own.size
         for period in self._periods:
             length = int(period[0])
-            reach = length + 1  # the oldest offset is one row before the counterpart
-            rows = past.clean(count + reach, back)
+            rows = past.clean(count + length + 1, back)  # the oldest offset is one row before the counterpart
             # A target further ahead than a period has its counterpart in the period before.
             offsets = np.where(self._offsets > 0, (self._offsets - 1) % length + 1, self._offsets)
-            at = np.arange(count)[:, None] + 1 + np.minimum(offsets, length)
+            at = np.arange(1, count + 1)[:, None] + offsets
             x[:, :, place : place + len(offsets)] = (rows[at] - last[:, None]).transpose(2, 0, 1)
             place += len(offsets)
         return x
 
 
 class Neighbours:
-    """A channel's own lags, and a few of each other channel's.
+    """A channel's own lags, and a few of each other channel's; with waves.
 
     Args:
-        lags: Own lags.
+        own: Own lags.
         others: Lags of each other channel.
         channels: Values in a row.
         waves: The calendar.
@@ -123,21 +157,22 @@ class Neighbours:
 
     shared = False
 
-    def __init__(self, lags: int, others: int, channels: int, waves: Waves) -> None:
-        self._own, self._others = Own(lags, waves), others
-        self.size = self._own.size + others * (channels - 1)
+    def __init__(self, own: Own, others: int, channels: int, waves: Waves) -> None:
+        self._own, self._waves, self._others = own, waves, others
+        self.size = own.size + waves.size + others * (channels - 1)
         index = np.array([[j for j in range(channels) if j != c] for c in range(channels)], dtype=np.int64)
         self._index = index.reshape(channels, channels - 1)
 
     def build(self, past: Past, back: int, count: int) -> Array:
-        """As `Own`, then the others: their last value and changes before it."""
+        """As `Own`, then waves, then the others: their last value and changes before it."""
         x = np.empty((past.channels, count, self.size))
+        place = self._own.size + self._waves.size
         x[:, :, : self._own.size] = self._own.build(past, back, count)
-        windows = np.array(_windows(past, back, count, self._others + 1))  # (count, C, others + 1)
-        changes = np.diff(windows, axis=2)
-        changes[:, :, 0] = windows[:, :, -1]  # in place of the oldest change, the level
-        chosen = changes[:, self._index]  # (count, C, C - 1, others)
-        x[:, :, self._own.size :] = chosen.transpose(1, 0, 2, 3).reshape(past.channels, count, -1)
+        x[:, :, self._own.size : place] = self._waves.build(past, back, count)
+        windows = np.array(windowed(past, back, count, self._others))  # (C, count, others)
+        windows[:, :, 1:] -= windows[:, :, :-1].copy()
+        chosen = windows[self._index]  # (C, C - 1, count, others)
+        x[:, :, place:] = chosen.transpose(0, 2, 1, 3).reshape(past.channels, count, -1)
         return x
 
 
@@ -145,53 +180,47 @@ class Everything:
     """Lags of all channels, one regressor for all of them; with waves.
 
     Args:
-        lags: Of each channel.
+        own: Lags of each channel.
         channels: Values in a row.
         waves: The calendar.
     """
 
     shared = True
 
-    def __init__(self, lags: int, channels: int, waves: Waves) -> None:
-        self._own = Own(lags)
-        self._waves = waves
-        self._channels = channels
-        self.size = lags * channels + 1 + waves.size
+    def __init__(self, own: Own, channels: int, waves: Waves) -> None:
+        self._own, self._waves = own, waves
+        self._wide = (own.size - 1) * channels
+        self.size = self._wide + 1 + waves.size
 
     def build(self, past: Past, back: int, count: int) -> Array:
         """`(1, count, n)`."""
         x = np.empty((1, count, self.size))
-        own = self._own.build(past, back, count)  # (C, count, lags + 1)
-        wide = (self._own.size - 1) * self._channels
-        x[0, :, :wide] = own[:, :, :-1].transpose(1, 0, 2).reshape(count, wide)
-        x[0, :, wide] = 1.0
-        x[0, :, wide + 1 :] = self._waves.build(past, back, count)
+        own = self._own.build(past, back, count)[:, :, 1:]  # (C, count, lags)
+        x[0, :, : self._wide] = own.transpose(1, 0, 2).reshape(count, self._wide)
+        x[0, :, self._wide] = 1.0
+        x[0, :, self._wide + 1 :] = self._waves.build(past, back, count)
         return x
 
 
 class Turned:
-    """Own lags of the series without its season: changes from the value one period before.
+    """Own lags, and those of the series without its season: changes from the value one period before.
 
     Args:
-        lags: How many.
+        own: Own lags.
         period: An array of one, in rows; shared with whoever may change it.
     """
 
     shared = False
 
-    def __init__(self, lags: int, period: Arrays) -> None:
-        self._lags, self._period = lags, period["period"]
-        self.size = 2 * lags + 1
+    def __init__(self, own: Own, period: Arrays) -> None:
+        self._own, self._period = own, period["period"]
+        self.size = 2 * own.size - 1
 
     def build(self, past: Past, back: int, count: int) -> Array:
-        """Own lags, seasonal differences and one."""
-        lags, length = self._lags, int(self._period[0])
+        """As `Own`, then seasonal differences."""
+        lags, length = self._own.size - 1, int(self._period[0])
         x = np.empty((past.channels, count, self.size))
-        now = _windows(past, back, count, lags).transpose(1, 0, 2)
-        then = _windows(past, back + length, count, lags).transpose(1, 0, 2)
-        last = now[:, :, -1:]
-        np.subtract(now[:, :, :-1], last, out=x[:, :, : lags - 1])
-        x[:, :, lags - 1 : lags] = last
-        np.subtract(now, then, out=x[:, :, lags : 2 * lags])
-        x[:, :, 2 * lags] = 1.0
+        x[:, :, : lags + 1] = self._own.build(past, back, count)
+        now, then = windowed(past, back, count, lags), windowed(past, back + length, count, lags)
+        np.subtract(now, then, out=x[:, :, lags + 1 :])
         return x

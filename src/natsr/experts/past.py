@@ -43,18 +43,14 @@ class Past:
         self._raw = np.zeros((2 * keep, channels))
         self._clean = np.zeros((2 * keep, channels))
         self._known = np.zeros((2 * keep, channels), dtype=bool)
-        self._counts = np.array([keep, 0], dtype=np.int64)  # one past the newest row in the buffer; rows seen
+        self._end, self.seen = keep, 0  # one past the newest row in the buffer; rows that have come
+        self._counts = np.zeros(2, dtype=np.int64)  # both, as they are saved
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
 
-    @property
-    def seen(self) -> int:
-        """Rows that have come."""
-        return int(self._counts[1])
-
     def push(self, row: Array) -> None:
         """Take the next row, `(C,)`, NaN where missing."""
-        end = int(self._counts[0])
+        end = self._end
         known = np.isfinite(row)
         if self.seen == 0:
             first = np.where(known, row, 0.0)
@@ -66,7 +62,7 @@ class Past:
         filled = np.where(known, row, self._raw[end - 1])
         self._raw[end], self._known[end] = filled, known
         self._clean[end] = self._cut(filled, self._clean[end - 1])
-        self._counts[0], self._counts[1] = end + 1, self._counts[1] + 1
+        self._end, self.seen = end + 1, self.seen + 1
 
     def _cut(self, row: Array, before: Array) -> Array:
         """The row with each change from the row before held to what is usual; what is usual follows."""
@@ -79,17 +75,17 @@ class Past:
 
     def last(self, rows: int, back: int = 0) -> Array:
         """The last `rows` rows as they came, gaps filled from the past; `back` rows before the newest."""
-        end = int(self._counts[0]) - back
+        end = self._end - back
         return self._raw[end - rows : end]
 
     def clean(self, rows: int, back: int = 0) -> Array:
         """The same with wild values cut: what may be multiplied."""
-        end = int(self._counts[0]) - back
+        end = self._end - back
         return self._clean[end - rows : end]
 
     def known_last(self, rows: int, back: int = 0) -> Flags:
         """Which of these values came, and were not filled in."""
-        end = int(self._counts[0]) - back
+        end = self._end - back
         return self._known[end - rows : end]
 
     def size(self) -> Array:
@@ -97,7 +93,8 @@ class Past:
         return np.sqrt(self._square)
 
     def arrays(self) -> Arrays:
-        """What must be carried on, to be written to in place."""
+        """What must be carried on, to be written to in place; `reload` after that."""
+        self._counts[:] = (self._end, self.seen)
         return {
             "raw": self._raw,
             "clean": self._clean,
@@ -106,3 +103,7 @@ class Past:
             "square": self._square,
             "changes": self._changes,
         }
+
+    def reload(self) -> None:
+        """The arrays have been written to."""
+        self._end, self.seen = self._counts.tolist()

@@ -151,6 +151,7 @@ class Pool(Forecaster):
                 found.append((values, value))
         for values, value in found:
             np.copyto(values, value.cpu().numpy(), casting="same_kind")
+        self._panel.past.reload()
         self._ahead = None
 
 
