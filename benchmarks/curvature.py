@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args
 
 import torch
 from benchmarks.speed.machine import describe
@@ -26,7 +26,7 @@ from natsr.bench.cells import warm_up
 from natsr.data.named import load
 from natsr.data.series import Prepared, prepare
 from natsr.evaluate import Moment, evaluate
-from natsr.forecasters.natural import NaturalOptions, WeightedLoss, estimate
+from natsr.forecasters.natural import NaturalOptions, Probe, WeightedLoss, estimate
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.nets.tcn import ConeTrace
 from natsr.recipes import NatsrOptions, make
@@ -40,16 +40,31 @@ WINDOW, HORIZON, REPLAYED, SHARE = 60, 24, 8, 0.2
 class Way(NamedTuple):
     """A way to estimate."""
 
-    name: str
     probes: int  # 0: every output
-    probe: str
+    probe: Probe
+    closed: bool = False  # the layers right below the head in closed form
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        if not self.probes:
+            return "exact"
+        return f"{self.probe}, {self.probes}{', closed forms' if self.closed else ''}"
+
+    def on(self, options: NaturalOptions) -> NaturalOptions:
+        """The same method with this estimate."""
+        return replace(options, probes=self.probes, probe=self.probe, closed=self.closed)
+
+
+RECIPE = NatsrOptions().natural().options
+USUAL = Way(RECIPE.probes, RECIPE.probe, RECIPE.closed)
 
 
 def ways() -> list[Way]:
-    """Exact, eight probes of every kind there is, and a hundred samples."""
-    kinds = get_args(get_type_hints(NaturalOptions)["probe"])
-    few = [Way(f"{kind}, {PROBES}", PROBES, kind) for kind in kinds]
-    return [Way("exact", 0, kinds[0]), *few, Way(f"sampled, {SAMPLES}", SAMPLES, "sampled")]
+    """Exact, eight probes of every kind there is, the recipe's own way, and a hundred samples."""
+    kinds: tuple[Probe, ...] = get_args(Probe)
+    few = [Way(PROBES, kind) for kind in kinds] + [Way(PROBES, "hadamard", closed=True)]
+    return list(dict.fromkeys([Way(0, "rademacher"), *few, USUAL, Way(SAMPLES, "sampled")]))
 
 
 def warmed(data: Prepared, seed: int, epochs: int) -> NeuralForecaster[ConeTrace]:
@@ -68,8 +83,7 @@ def factors(
 ) -> list[Tensor]:
     """`G` of every layer but the head, whose own is exact."""
     assert forecaster.natural is not None
-    changes: dict[str, Any] = {"probes": way.probes, "probe": way.probe}
-    options = replace(forecaster.natural.options, **changes)
+    options = way.on(forecaster.natural.options)
     trace = forecaster.net.trace(forecaster.frame.read(window, forecaster.net.weights))
     batch = WeightedLoss(0.0, forecaster.likelihood, weights, 1.0)
     return [block.g for block in estimate(forecaster.net, trace, batch, options, generator)[:-1]]
@@ -83,7 +97,7 @@ def errors(forecaster: NeuralForecaster[ConeTrace], data: Prepared, moments: int
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(moments):
         window = stream.batch(torch.randint(0, len(stream), (1 + REPLAYED,), generator=generator)).window
-        truth = factors(forecaster, window, weights, Way("reference", REFERENCE, "sampled"), generator)
+        truth = factors(forecaster, window, weights, Way(REFERENCE, "sampled"), generator)
         for way in ways():
             guess = factors(forecaster, window, weights, way, generator)
             for layer, mine, other in zip(forecaster.net.layers, guess, truth, strict=False):
@@ -99,10 +113,13 @@ def errors(forecaster: NeuralForecaster[ConeTrace], data: Prepared, moments: int
 
 def effects(warm: NeuralForecaster[ConeTrace], data: Prepared, seed: int, steps: int) -> list[dict[str, str | float]]:
     """MASE of every way over the first steps, all from the same weights."""
-    learners = {}
+    learners: dict[str, NeuralForecaster[ConeTrace]] = {}
     for way in ways():
-        learners[way.name] = make("natsr", warm.task, options={"probes": way.probes, "probe": way.probe})
-        learners[way.name].load_state_dict(warm.state_dict())
+        learner = make("natsr", warm.task)
+        assert isinstance(learner, NeuralForecaster) and learner.natural is not None
+        learner.natural.options = way.on(learner.natural.options)
+        learner.load_state_dict(warm.state_dict())
+        learners[way.name] = learner
 
     def look(moment: Moment) -> None:
         if moment.done % 100 == 0:
@@ -148,7 +165,7 @@ def main(words: Sequence[str] | None = None) -> None:
         mases += effects(warm, data, seed, given.steps)
     kept: dict[str, Any] = {"machine": machine, "dataset": "ETTh1", "protocol": "honest", "horizon": HORIZON}
     kept |= {"steps": given.steps, "moments": given.moments, "reference_samples": REFERENCE}
-    kept["recipe"] = {"probes": NatsrOptions().probes, "probe": NatsrOptions().probe}
+    kept["recipe"] = USUAL.name
     given.out.write_text(json.dumps(kept | {"layers": layers, "mase": mases}, indent=1) + "\n", encoding="utf-8")
     for way in ways():
         off = [float(row["error"]) for row in layers if row["way"] == way.name]

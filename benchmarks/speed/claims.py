@@ -13,6 +13,7 @@ from benchmarks.speed.store import Row, Section
 #: Ratio to the textbook that was asked for, by case.
 TEXTBOOK = {"ogd": 15.0, "er": 20.0, "natsr mean": 40.0}
 FLOOR, REFRESH, PEAK_GIB, FLAT_MIB = 3.0, 6.0, 4.0, 5.0
+LEARNERS, TOGETHER = 32, 6.0
 IMPORT_S, HELP_S, COMPILE_S, MASE = 2.0, 1.0, 5.0, 0.005
 
 
@@ -27,7 +28,7 @@ class Claim(NamedTuple):
 
 def claims(sections: dict[str, Section], curved: Path) -> list[Claim]:
     """All of them, in the order they were asked in."""
-    found = [*_steps(sections), *_same(sections), *_memory(sections), *_start(sections)]
+    found = [*_steps(sections), *_same(sections), *_fleet(sections), *_memory(sections), *_start(sections)]
     if (worse := effect(curved)) is not None:
         text = f"{worse:+.4f}"
         found.append(Claim("MASE, few probes against exact", f"at most {MASE} worse", text, worse <= MASE))
@@ -58,6 +59,15 @@ def _same(sections: dict[str, Section]) -> Iterator[Claim]:
         apart, typical = number(row, "largest_difference"), number(row, "typical_forecast")
         steps = f"{row['steps']} steps of {row['stream']}"
         yield Claim(f"the same forecasts, {steps}", "as float32 allows", f"{apart:.1e} apart", apart < 1e-2 * typical)
+
+
+def _fleet(sections: dict[str, Section]) -> Iterator[Claim]:
+    rows = sections["growth"].rows if "growth" in sections else []
+    ms = {str(r["case"]): number(r, "ms") for r in rows if r["axis"] == "learners" and r["value"] == LEARNERS}
+    if ms:
+        ratio = ms["one by one"] / ms["in one step"]
+        what = f"{LEARNERS} learners, C = 1, width 32, together"
+        yield Claim(what, f"{TOGETHER:g} × the rate of one by one", f"{ratio:.1f} ×", ratio >= TOGETHER)
 
 
 def _memory(sections: dict[str, Section]) -> Iterator[Claim]:

@@ -20,9 +20,8 @@ def effect(path: Path) -> float | None:
     found = _read(path)
     if found is None:
         return None
-    usual = f"{found['recipe']['probe']}, {found['recipe']['probes']}" if found["recipe"]["probes"] else "exact"
     means = _means(found)
-    return means[usual] - means["exact"] if usual in means else None
+    return means[found["recipe"]] - means["exact"]
 
 
 def _means(found: dict[str, Any]) -> dict[str, float]:

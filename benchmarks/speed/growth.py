@@ -90,7 +90,7 @@ def grown(quick: bool) -> list[Unit]:
     """What the section `growth` is made of."""
 
     def unit(axis: str) -> Unit:
-        return Unit(axis, lambda: along(axis, 0.03 if quick else 0.25))
+        return Unit(axis, lambda: along(axis, 0.03 if quick else 0.15))
 
     learners = Unit("learners", lambda: together(0.05 if quick else 0.5))
     return [*(unit(axis) for axis in AXES), learners]

@@ -32,7 +32,7 @@ def timed(horizons: tuple[int, ...], channels: tuple[int, ...], quick: bool) -> 
     """What the section `steps` is made of."""
 
     def unit(h: int, c: int) -> Unit:
-        return Unit(f"H = {h}, C = {c}", lambda: steps_at(h, c, *((0.05, 1) if quick else (0.6, 2))))
+        return Unit(f"H = {h}, C = {c}", lambda: steps_at(h, c, *((0.05, 1) if quick else (0.4, 2))))
 
     return [unit(h, c) for c in channels for h in horizons]
 
