@@ -47,7 +47,7 @@ def test_intervals_hold_whatever_the_errors_look_like(horizon: int) -> None:
         axis=1,
     )
     share = covered(rows, horizon)[500:].mean((0, 1))
-    assert (np.abs(share - 0.9) < 0.02).all()
+    assert (np.abs(share - 0.9) < 0.03).all()
 
 
 def test_no_stretch_is_left_alone_when_the_size_changes() -> None:

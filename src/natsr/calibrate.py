@@ -1,6 +1,6 @@
 """Intervals that hold: a Student-t around any forecast, its size tracked and its quantiles learned online.
 
-An interval end is `mean + unit * factor * knot`:
+An interval end is `mean + unit * knot * factor^w`:
 
 - the *unit* is the present size of the errors of this step and channel (`natsr.scales`);
 - a *knot* is a quantile of the errors in such units, at the nine probabilities of `KNOTS`, for each step and channel.
@@ -9,8 +9,9 @@ An interval end is `mean + unit * factor * knot`:
   their distribution and however it drifts (conformal quantile tracking; Angelopoulos, Candès and Tibshirani,
   "Conformal PID control for time series prediction", 2023). Other probabilities lie on straight lines between knots,
   drawn over the quantiles of Student's t;
-- the *factor*, one for each channel, reacts within a hundred rows: it grows when the 90 % intervals of late held too
+- the *factor*, one for each channel, reacts within fifty rows: it grows when the 90 % intervals of late held too
   rarely, over all steps, and shrinks when they held too often (adaptive conformal inference; Gibbs and Candès, 2021).
+  It is there for the ends: `w` is 1 for the outer knots and 0 for the median.
 
 Labels come late: the forecast made `h` rows ago tells about step `h`. The knots are moved by errors in the units and
 with the factor that were issued, so that what was issued holds in the long run; the factor is moved by what it would
@@ -20,13 +21,14 @@ have been worth now, so that the delay does not make it swing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from natsr.scales import Scales, interpolation, student_density, student_quantile
+from natsr.scales import Mask, Scales, interpolation, student_density, student_quantile
 from natsr.types import OptionError, ShapeError, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
@@ -36,11 +38,15 @@ PROBABILITIES = (0.025, *(round(0.05 * k, 2) for k in range(1, 20)), 0.975)
 #: What is tracked; all others are drawn between these.
 KNOTS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 
-GAIN = 0.02  # of the factor's logarithm, for each row whose errors all missed
+GAIN = 0.05  # of the factor's logarithm, for each row whose errors all missed
+MISSES = 0.095  # share of them that leaves it where it is; a little less than a tenth, for misses come in runs
 LEAK = 0.999  # what is left of it a row later: in the long run the knots have it
-WIDEST = 0.5  # bound of its logarithm, either way
+NARROWEST, WIDEST = -0.1, 1.0  # its bounds
+OUTER = (0.0, 0.3, 0.8, 1.0)  # powers of the factor
+POWERS = (3, 3, 2, 1, 0, 1, 2, 3, 3)  # which of them each knot has
 PRIOR = 20  # errors that the first ones are weighed against: one alone would move the outer knots far
 LOW, HIGH = KNOTS.index(0.05), KNOTS.index(0.95)
+CHOSEN = slice(1, 8, 2)  # knots whose pinball losses steer the power of the fast size
 
 
 class Calibrator:
@@ -77,12 +83,14 @@ class Calibrator:
         at = student_quantile(KNOTS)
         density = student_density(at)[:, None, None]
         levels = np.array(KNOTS)[:, None, None]
+        self._levels, self._span = levels, float(at[HIGH] - at[LOW])
         self._up, self._down = levels / density, (levels - 1) / density
         self._knots = np.broadcast_to(at[:, None, None], (K, H, C)).copy()  # may cross; what is answered does not
         self._factor = np.zeros(C)  # its logarithm
-        # By origin modulo H: forecasts whose rows may still come, their units, and the factor they were issued with.
+        # By origin modulo H: forecasts whose rows may still come, their units, and the powers of the factor and the
+        # levers of the fast size that they were issued with.
         self._mean, self._unit = np.full((H, H, C), np.nan), np.ones((H, H, C))
-        self._issued = np.ones((H, C))
+        self._issued, self._lever = np.ones((len(OUTER), H, C)), np.zeros((H, C))
         self._steps = np.arange(H)
         self._units: Array | None = None  # of the forecast from the newest row, once asked for
         self._above, self._move = np.empty((K, H, C), dtype=bool), np.empty((K, H, C))
@@ -99,12 +107,13 @@ class Calibrator:
         """
         self._check(mean)
         weights = self._weights if probabilities is None else _weights(probabilities)
-        knots = np.maximum.accumulate(self._knots, axis=0)
-        knots *= self._sizes(variance) * np.exp(self._factor)
+        knots = _uncrossed(self._knots.copy())
+        knots *= self._sizes(variance)
+        knots *= self._factors()[POWERS, None]
         knots += mean
         quantiles: Array = (weights @ knots.reshape(len(KNOTS), -1)).reshape(-1, *mean.shape)
-        # Rounding may let neighbours without any distance cross by the last bit.
-        return np.maximum.accumulate(quantiles, axis=0, out=quantiles)
+        # Rounding may let neighbours without any distance cross by the last bit, and a factor below one by a little.
+        return _uncrossed(quantiles)
 
     def samples(self, mean: Array, count: int, generator: np.random.Generator, variance: Array | None = None) -> Array:
         """Draws `(N, H, C)` from the same distribution, each step and channel for itself; pure but for the generator.
@@ -129,7 +138,8 @@ class Calibrator:
         place = self.scales.rows % self.task.horizon
         self._mean[place] = mean
         self._unit[place] = self._sizes(variance)
-        self._issued[place] = np.exp(self._factor)
+        self._issued[:, place] = self._factors()
+        self._lever[place] = self.scales.lever()
 
     def reveal(self, row: Array) -> None:
         """Learn from the next row `(C,)`: step `h` of the forecast made `h` rows ago. What is not finite is missing."""
@@ -141,24 +151,40 @@ class Calibrator:
         known = np.isfinite(error)
         error[~known] = 0.0
         if known.any():
-            self._learn(error / self._unit[places, self._steps], known, self._issued[places])
+            self._learn(error / self._unit[places, self._steps], known, places)
         self.scales.move(error, known)
         self._units = None
         self._mean[rows % horizon] = np.nan
 
-    def _learn(self, score: Array, known: npt.NDArray[np.bool_], issued: Array) -> None:
-        """Move the factor and the knots by errors in units `(H, C)`."""
+    def _learn(self, score: Array, known: Mask, places: npt.NDArray[np.int64]) -> None:
+        """Move everything by errors in units `(H, C)` about the newest row, from the forecasts in these places."""
+        here = np.maximum(np.count_nonzero(known, axis=0), 1)
         now = score / np.exp(self._factor)
         missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
-        here = np.count_nonzero(known, axis=0)
-        share = np.count_nonzero(missed, axis=0) / np.maximum(here, 1) - 0.1
-        self._factor = np.clip(LEAK * (self._factor + GAIN * np.where(here, share, 0.0)), -WIDEST, WIDEST)
-        rate = known / np.minimum(self.scales.count + PRIOR, self.memory)
-        np.greater(score / issued, self._knots, out=self._above)
+        share = np.count_nonzero(missed, axis=0) / here - MISSES * known.any(0)
+        self._factor = np.clip(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
+        issued = score / self._issued[:, places]  # (4, H, C)
+        for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
+            np.greater(issued[power], self._knots[knot], out=above)
+        # The slope of the pinball loss over the logarithm of the unit, in units.
+        slope = ((1 - self._levels[CHOSEN] - self._above[CHOSEN]) * self._knots[CHOSEN]).sum(0)
+        slope *= self._lever[places]
+        slope *= known
+        self.scales.lean(slope.sum(0) / here)
+        # Where the tails are wider than Student's the density at a knot is lower, and its steps are longer.
+        rate = (self._knots[HIGH] - self._knots[LOW]) / self._span
+        np.clip(rate, 0.5, 20.0, out=rate)
+        rate *= known
+        rate /= np.minimum(self.scales.count + PRIOR, self.memory)
         self._move[...] = self._down
         np.copyto(self._move, self._up, where=self._above)
         self._move *= rate
         self._knots += self._move
+
+    def _factors(self) -> Array:
+        """The powers of the factor, `(4, C)`."""
+        factors: Array = np.exp(np.array(OUTER)[:, None] * self._factor)
+        return factors
 
     def _sizes(self, variance: Array | None) -> Array:
         if not self.scales.count.all():  # then the variance may matter
@@ -201,7 +227,15 @@ class Calibrator:
             "mean": self._mean,
             "unit": self._unit,
             "issued": self._issued,
+            "lever": self._lever,
         }
+
+
+def _uncrossed(rising: Array) -> Array:
+    """The same array with each row, along the first axis, at least the one before."""
+    for lower, upper in pairwise(rising):  # fifty times as fast as numpy's accumulate
+        np.maximum(lower, upper, out=upper)
+    return rising
 
 
 def _weights(probabilities: Sequence[float]) -> Array:

@@ -128,9 +128,9 @@ class Scores:
         self._curve = Curve()
         self._choose(probabilities)
         self._interval_count = np.zeros(shape)
-        self._pinball = np.zeros(shape)
-        self._covered = np.zeros((len(LEVELS), *shape))
-        self._width = np.zeros((len(LEVELS), *shape))
+        self._pinball = 0.0
+        self._covered = np.zeros(shape)  # by the 90 % interval
+        self._hits, self._width = [0] * len(LEVELS), [0.0] * len(LEVELS)
         self._stretch = Stretch(STRETCH, task.outputs)
 
     def _choose(self, probabilities: Sequence[float]) -> None:
@@ -142,10 +142,15 @@ class Scores:
         missing = [p for p in sorted({*crps, *lows, *highs}) if p not in places]
         if probabilities and missing:
             raise OptionError(f"probabilities lack {missing}, expected 0.025, 0.05, 0.1, … 0.95, 0.975 among them")
-        self._crps_at = [places[p] for p in crps] if probabilities else []
-        self._lows_at = [places[p] for p in lows] if probabilities else []
-        self._highs_at = [places[p] for p in highs] if probabilities else []
-        self._crps_p = np.array(crps)[:, None, None]
+        self._ends = (
+            [(places[low], places[high]) for low, high in zip(lows, highs, strict=True)] if probabilities else []
+        )
+        # The usual probabilities lie side by side: a view of the quantiles, where a list of places would copy them.
+        self._crps_at = slice(places[crps[0]], places[crps[-1]] + 1) if probabilities else slice(0)
+        if probabilities and [round(p, 4) for p in probabilities[self._crps_at]] != crps:
+            raise OptionError("probabilities hold others between 0.05 and 0.95, expected 0.05, 0.1, … 0.95 only")
+        self._crps_p = np.array(crps)
+        self._below = np.empty((len(crps) if probabilities else 0, self.task.horizon, self.task.channels))
 
     def update(self, mean: Array, target: Array, quantiles: Array | None = None) -> None:
         """Count one forecast.
@@ -167,15 +172,26 @@ class Scores:
         self._curve.append(self.steps, self.mae)
 
     def _update_intervals(self, quantiles: Array, target: Array, known: npt.NDArray[np.bool_]) -> None:
-        low, high = quantiles[self._lows_at], quantiles[self._highs_at]
-        inside = (low <= target) & (target <= high) & known
         self._interval_count += known
-        self._covered += inside
-        np.add(self._width, high - low, out=self._width, where=known)
-        above = target - quantiles[self._crps_at]
-        loss = np.maximum(self._crps_p * above, (self._crps_p - 1) * above).mean(0)
-        np.add(self._pinball, loss, out=self._pinball, where=known)
-        self._stretch.append(int(np.count_nonzero(inside[LEVELS.index(90)])), int(np.count_nonzero(known)))
+        for place, (low_at, high_at) in enumerate(self._ends):
+            low, high = quantiles[low_at], quantiles[high_at]
+            inside = low <= target
+            inside &= target <= high
+            inside &= known
+            hits = int(np.count_nonzero(inside))
+            self._hits[place] += hits
+            self._width[place] += float(np.sum(high - low, where=known))
+            if LEVELS[place] == 90:
+                self._covered += inside
+                self._stretch.append(hits, int(np.count_nonzero(known)))
+        # The pinball loss max(p d, (p - 1) d) of d = target - quantile is p d + max(-d, 0): a product and one sum.
+        chosen = quantiles[self._crps_at]
+        np.subtract(chosen, target, out=self._below)
+        np.maximum(self._below, 0.0, out=self._below)
+        loss = self._below.sum(0)
+        loss += self._crps_p.sum() * target
+        loss -= (self._crps_p @ chosen.reshape(len(chosen), -1)).reshape(target.shape)
+        self._pinball += float(np.sum(loss, where=known)) / len(chosen)
 
     @property
     def mae(self) -> float:
@@ -195,15 +211,15 @@ class Scores:
     @property
     def crps(self) -> float:
         """Twice the mean pinball loss."""
-        return 2 * _ratio(float(self._pinball.sum()), float(self._interval_count.sum()))
+        return 2 * _ratio(self._pinball, float(self._interval_count.sum()))
 
     def coverage(self, level: int) -> float:
         """The share of targets inside the central interval of `level` per cent."""
-        return _ratio(float(self._covered[LEVELS.index(level)].sum()), float(self._interval_count.sum()))
+        return _ratio(self._hits[LEVELS.index(level)], float(self._interval_count.sum()))
 
     def width(self, level: int) -> float:
         """The mean width of the central interval of `level` per cent."""
-        return _ratio(float(self._width[LEVELS.index(level)].sum()), float(self._interval_count.sum()))
+        return _ratio(self._width[LEVELS.index(level)], float(self._interval_count.sum()))
 
     @property
     def worst_coverage_90(self) -> float:
@@ -231,7 +247,7 @@ class Scores:
         return {
             "mae": _ratios(self._absolute.sum(axis), count),
             "mse": _ratios(self._square.sum(axis), count),
-            "coverage_90": _ratios(self._covered[LEVELS.index(90)].sum(axis), intervals),
+            "coverage_90": _ratios(self._covered.sum(axis), intervals),
         }
 
     def result(self) -> dict[str, float | int | str | None]:

@@ -5,7 +5,8 @@ The size of the errors `h` rows ahead in channel `c` is a product of three parts
 - a slow one for each (step, channel): the mean absolute error over the last `SLOW` rows;
 - a fast one for each channel, pooled over the steps: how large the errors of the last `FAST` rows were in units of the
   slow one. It counts with a power below one, for part of what it shows is luck, and with a smaller one downwards, for
-  a calm that ends is worse than an alarm that was false;
+  a calm that ends is worse than an alarm that was false. How much of it is luck differs from channel to channel: the
+  power follows the gradient of the CRPS;
 - the rhythm: how much larger or smaller errors are at this time of the season (errors at noon are not those at night).
 
 One wild value moves none of them far. A run of large errors moves the fast part by a constant factor a row, so a column
@@ -23,7 +24,10 @@ Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 SLOW, FAST = 500, 40  # rows that the slow and the fast part look back on
-UP, DOWN = 0.9, 0.5  # powers of the fast part
+POWER = 0.9  # of the fast part, to begin with
+LEAST, MOST = 0.3, 1.0  # its bounds
+DOWN = 0.55  # share of it that counts for a fast part below one
+RATE = 0.005  # of the power's gradient steps
 RHYTHM = 0.7  # power of the rhythm
 SEASONS = 30  # seasons that the rhythm looks back on
 BINS = 48  # times of the season that are told apart, at most
@@ -75,6 +79,7 @@ class Scales:
         self.size = np.ones((H, C))  # slow: mean absolute error, the rhythm taken out
         self.fast = np.ones(C)  # errors of late, in units of the slow size
         self.rhythm = np.ones((bins, C))  # by time of the season
+        self.power = np.full(C, POWER)
         self._pace = np.zeros(C)  # rows with an error, for the fast part
         self._raw = np.ones((bins, C))  # the rhythm before its power
         self._raw_count = np.zeros((bins, C))
@@ -127,12 +132,26 @@ class Scales:
         Args:
             variance: What the forecaster itself says `(H, C)`; it stands in for a channel without any error so far.
         """
-        fast = np.where(self.fast > 1, self.fast**UP, self.fast**DOWN)
-        units: Array = self._sizes(variance) * fast
+        units: Array = self._sizes(variance) * self._boost()
         if len(self._phases) > 1:
             rows = self._phases[(self.rows + self._steps) % len(self._phases)]
             units *= (self.rhythm * (len(self.rhythm) / self._sum))[rows]
         return np.maximum(units, TINY, out=units)
+
+    def lever(self) -> Array:
+        """By how much of its slow size a unit of each channel `(C,)` grows, for a small step of the power."""
+        pull = np.log(self.fast)
+        np.clip(np.where(self.fast > 1, pull, DOWN * pull), -2.0, 2.0, out=pull)
+        pull *= np.minimum(self._boost(), 10.0)
+        return pull
+
+    def lean(self, slope: Array) -> None:
+        """Step the power against the slope of the loss over it, `(C,)`."""
+        self.power = np.clip(self.power - RATE * slope, LEAST, MOST)
+
+    def _boost(self) -> Array:
+        boost: Array = self.fast ** np.where(self.fast > 1, self.power, DOWN * self.power)
+        return boost
 
     def level(self) -> Array:
         """The present size of the errors of each channel `(C,)`, mean over the steps."""
@@ -166,6 +185,7 @@ class Scales:
             "count": self.count,
             "size": self.size,
             "fast": self.fast,
+            "power": self.power,
             "pace": self._pace,
             "rhythm": self.rhythm,
             "rhythm_raw": self._raw,
