@@ -14,7 +14,7 @@ from natsr.fisher import Tap
 from natsr.native.calls import SLACK, Context, Move, at, counted, library, square
 from natsr.nets.base import maps
 from natsr.nets.tcn import FEW, ConeTCN, ConeTrace
-from natsr.types import Task
+from natsr.types import OptionError, Task
 
 _AHEAD = 32  # examples that are forecast at once
 
@@ -38,12 +38,20 @@ def tcn(
 class NativeTrace(ConeTrace):
     """A forward pass whose inner values lie in the network's context, until the next one."""
 
-    turn: int = 0  # which pass of the network it was
-
     @property
     def window(self) -> Tensor:
         """What went in, `(B, L, D)`."""
         return self.rows
+
+
+class Desk:
+    """Where passes are made: buffers, and whose pass lies in them. Networks of one shape may share one, in turns."""
+
+    def __init__(self) -> None:
+        self.learning: Context | None = None
+        self.ahead: Context | None = None
+        self.holds: ConeTrace | None = None  # the pass in `learning`
+        self.lock = threading.Lock()  # for `ahead`: forecasts may come from several threads
 
 
 class NativeTCN(ConeTCN):
@@ -71,19 +79,24 @@ class NativeTCN(ConeTCN):
         super().__init__(task, generator, width=width, depth=depth, top=top)
         self.compiled: ctypes.CDLL | None = compiled
         self._home: Tensor | None = None
-        self._turn = 0
-        self._learning: Context | None = None
-        self._ahead: Context | None = None
-        self._lock = threading.Lock()
+        self._desk = Desk()
 
     def __getstate__(self) -> dict[str, Any]:
-        left_behind = ("compiled", "_learning", "_ahead", "_lock", "_home")
+        left_behind = ("compiled", "_desk", "_home")
         return {name: part for name, part in self.__dict__.items() if name not in left_behind}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.compiled, self._lock = library(), threading.Lock()
-        self._home = self._learning = self._ahead = None
+        self.compiled, self._desk, self._home = library(), Desk(), None
+
+    def share(self, other: NativeTCN) -> None:
+        """Make passes where another network of the same shape makes them: less memory, and nearer to the processor.
+
+        The two must not learn at the same time from then on.
+        """
+        if (self.layers, self.blocks, self.task) != (other.layers, other.blocks, other.task):
+            raise OptionError("networks can share buffers only if they have the same layers and the same task")
+        self._desk = other._desk
 
     @property
     def is_native(self) -> bool:
@@ -101,9 +114,9 @@ class NativeTCN(ConeTCN):
 
     def context(self) -> Context:
         """Where the pass that is being learned from lies."""
-        if self._learning is None:
-            self._learning = self._context()
-        return self._learning
+        if self._desk.learning is None:
+            self._desk.learning = self._context()
+        return self._desk.learning
 
     def _context(self) -> Context:
         assert self.compiled is not None
@@ -120,12 +133,13 @@ class NativeTCN(ConeTCN):
             return super().forward(window)
         window = window[:, -self.task.window :].contiguous()
         output = window.new_empty(len(window), self.task.outputs)
-        with self._lock:
-            if self._ahead is None:
-                self._ahead = self._context()
+        desk = self._desk
+        with desk.lock:
+            if desk.ahead is None:
+                desk.ahead = self._context()
             for start in range(0, len(window), _AHEAD):
                 part = slice(start, start + _AHEAD)
-                self._ahead.forward(self.place(), window[part], None, output[part])
+                desk.ahead.forward(self.place(), window[part], None, output[part])
         return output
 
     def trace(self, window: Tensor, keep: Tensor | None = None) -> ConeTrace:
@@ -136,9 +150,7 @@ class NativeTCN(ConeTCN):
         keep = None if keep is None else keep.contiguous()
         output = window.new_empty(len(window), self.task.outputs)
         self.context().forward(self.place(), window, keep, output)
-        self._turn += 1
-        trace = NativeTrace(output, window, (), output, keep)
-        trace.turn = self._turn
+        trace = self._desk.holds = NativeTrace(output, window, (), output, keep)
         return trace
 
     def current(self, trace: ConeTrace) -> Context | None:
@@ -146,9 +158,9 @@ class NativeTCN(ConeTCN):
         if not (self.is_native and isinstance(trace, NativeTrace)):
             return None
         context = self.context()
-        if trace.turn != self._turn:  # another pass has been made since
+        if self._desk.holds is not trace:  # another pass has been made since
             context.forward(self.place(), trace.window, trace.keep, torch.empty_like(trace.output))
-            trace.turn = self._turn = self._turn + 1
+            self._desk.holds = trace
         return context
 
     def pulled(self, trace: ConeTrace, grads: Tensor) -> Context | None:
