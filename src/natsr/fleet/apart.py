@@ -13,6 +13,9 @@ from torch import Tensor
 from natsr.fleet.base import Learners, Parts
 from natsr.fleet.together import Together
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.neural import NeuralForecaster
+from natsr.nets.base import Layer
+from natsr.nets.native import NativeTCN
 from natsr.nets.tcn import plain_kernels
 from natsr.types import Example, OptionError, State
 
@@ -55,6 +58,9 @@ class Threads:
 class Apart(Learners):
     """Learners of any kind for one task, each stepped on its own.
 
+    Each thread has learners of its own. Those of them that are compiled and of one shape work in the same buffers, one
+    after the other: what a step writes and reads again is then in the cache, and memory does not grow with learners.
+
     Args:
         forecasters: One for each learner.
         threads: Learners that are stepped at the same time.
@@ -64,37 +70,59 @@ class Apart(Learners):
         if not forecasters or any(forecaster.task != forecasters[0].task for forecaster in forecasters):
             raise OptionError("expected at least one learner, and all of them for the same task")
         self.task = forecasters[0].task
-        self.forecasters = list(forecasters)
         self.threads = Threads(threads)
+        self.forecasters: list[Forecaster] = []
+        self._desks: dict[tuple[int, tuple[Layer, ...]], NativeTCN] = {}  # a network whose buffers others use
+        self.join(forecasters)
 
     def __len__(self) -> int:
         return len(self.forecasters)
 
     def join(self, forecasters: Sequence[Forecaster]) -> None:
         """Take in more learners, after the others."""
-        self.forecasters += forecasters
+        for forecaster in forecasters:
+            thread = len(self.forecasters) % self.threads.count
+            self.forecasters.append(forecaster)
+            if isinstance(forecaster, NeuralForecaster) and isinstance(net := forecaster.net, NativeTCN):
+                first = self._desks.setdefault((thread, net.layers), net)
+                if first is not net:
+                    net.share(first)
+
+    def _run(self, job: Callable[[int], T], numbers: Sequence[int]) -> list[T]:
+        """The job for each of these learners, in their order; each thread takes its own."""
+        count = self.threads.count
+        if count == 1:
+            return [job(number) for number in numbers]
+        shares = [[number for number in numbers if number % count == thread] for thread in range(count)]
+
+        def work(share: Sequence[int]) -> Callable[[], list[tuple[int, T]]]:
+            return lambda: [(number, job(number)) for number in share]
+
+        done = self.threads.run([work(share) for share in shares if share])
+        found = dict(pair for pairs in done for pair in pairs)
+        return [found[number] for number in numbers]
 
     def forecast(self, windows: Sequence[Tensor | None]) -> list[Forecast | None]:
         self.check(windows)
-        pairs = zip(self.forecasters, windows, strict=True)
-        return [None if window is None else one.forecast(window) for one, window in pairs]
+
+        def job(number: int) -> Forecast | None:
+            window = windows[number]
+            return None if window is None else self.forecasters[number].forecast(window)
+
+        return self._run(job, range(len(self)))
 
     def learn(self, examples: Sequence[Example | None]) -> None:
         self.check(examples)
 
-        def job(one: Forecaster, example: Example) -> Callable[[], None]:
-            return lambda: one.learn(example)
+        def job(number: int) -> None:
+            if (example := examples[number]) is not None:
+                self.forecasters[number].learn(example)
 
-        pairs = zip(self.forecasters, examples, strict=True)
-        self.threads.run([job(one, example) for one, example in pairs if example is not None])
+        self._run(job, [number for number, example in enumerate(examples) if example is not None])
 
     def warm_up(self, parts: Sequence[Parts], progress: Progress = silent) -> None:
         self.check(parts)
-
-        def job(one: Forecaster, pair: Parts) -> Callable[[], None]:
-            return lambda: one.warm_up(*pair, progress)
-
-        self.threads.run([job(one, pair) for one, pair in zip(self.forecasters, parts, strict=True)])
+        self._run(lambda number: self.forecasters[number].warm_up(*parts[number], progress), range(len(self)))
 
     def info(self, number: int) -> dict[str, float]:
         return self.forecasters[number].info()
