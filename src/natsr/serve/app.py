@@ -44,6 +44,7 @@ def make_app(settings: ServeSettings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # it would come from elsewhere; docs/serve.md is the reference for people
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.service = service
     app.add_middleware(Guard, limits=settings.limits, tokens=tokens, meters=service.meters)

@@ -1,0 +1,164 @@
+"""How many observations a second the service holds, and how quickly it answers: `python benchmarks/serve/load.py`.
+
+For each number of series a fresh service on SQLite, its learners past their warm-up. Then, for the given minutes,
+clients post one row in a request as fast as rows are learned: a series gets its next row when fewer than five wait.
+Beside them one client asks for forecasts, ten times a second. What is held is the number of rows learned, not only
+kept. Results go to `benchmarks/results/serve-load.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from benchmarks.serve.harness import PATIENCE, Nursery, Served, keep, rows
+
+WAITING = 5
+CLIENTS = 4
+
+
+@dataclass
+class Load:
+    """One run.
+
+    Args:
+        url: Of the service.
+        series: How many.
+        seconds: How long.
+    """
+
+    url: str
+    series: int
+    seconds: float
+    acks: list[float] = field(default_factory=list)
+    forecasts: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    ended: float = 0.0
+
+    def running(self) -> bool:
+        """Whether there is time left."""
+        return time.monotonic() < self.ended
+
+
+def prepared(url: str, series: int, body: dict[str, Any], warm: int) -> None:
+    """Create the series and bring them past their warm-up."""
+    with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+        for number in range(series):
+            client.put(f"/v1/series/s{number}", json=body).raise_for_status()
+            answer = client.post(f"/v1/series/s{number}/observations", json={"rows": rows(number, 0, warm)})
+            answer.raise_for_status()
+        for number in range(series):
+            while client.get(f"/v1/series/s{number}").json()["pending"]:
+                time.sleep(0.2)
+
+
+def post(load: Load, mine: Sequence[int], first: int) -> None:
+    """One client: its series in turn, a row each."""
+    places, pending = dict.fromkeys(mine, first), dict.fromkeys(mine, 0)
+    with httpx.Client(base_url=load.url, timeout=PATIENCE) as client:
+        while load.running():
+            before = len(load.acks)
+            for number in mine:
+                if pending[number] >= WAITING:
+                    pending[number] = client.get(f"/v1/series/s{number}").raise_for_status().json()["pending"]
+                if pending[number] < WAITING and load.running():
+                    body = {"rows": rows(number, places[number], places[number] + 1)}
+                    started = time.perf_counter()
+                    answer = client.post(f"/v1/series/s{number}/observations", json=body).raise_for_status().json()
+                    load.acks.append(time.perf_counter() - started)
+                    places[number] += answer["accepted"]
+                    pending[number] = answer["pending"]
+            if len(load.acks) == before:
+                time.sleep(0.02)
+
+
+def ask(load: Load) -> None:
+    """Forecasts, ten a second."""
+    rng = random.Random(0)
+    with httpx.Client(base_url=load.url, timeout=PATIENCE) as client:
+        while load.running():
+            started = time.perf_counter()
+            client.get(f"/v1/series/s{rng.randrange(load.series)}/forecast").raise_for_status()
+            load.forecasts.append(time.perf_counter() - started)
+            time.sleep(0.1)
+
+
+def learned(url: str, series: int) -> int:
+    """Rows learned so far."""
+    with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+        found = [client.get(f"/v1/series/s{number}").json() for number in range(series)]
+    return sum(one["observations"] - one["pending"] for one in found)
+
+
+def milliseconds(values: Sequence[float]) -> dict[str, float]:
+    """Median and 99th percentile."""
+    cuts = statistics.quantiles(values, n=100)
+    return {"p50_ms": round(1000 * cuts[49], 2), "p99_ms": round(1000 * cuts[98], 2), "count": len(values)}
+
+
+def held(served: Served, series: int, seconds: float, warm: int) -> dict[str, Any]:
+    """Run it."""
+    load = Load(served.url, series, seconds)
+    shares = [[number for number in range(series) if number % CLIENTS == turn] for turn in range(CLIENTS)]
+    before, started = learned(load.url, series), time.monotonic()
+    load.ended = started + seconds
+    threads = [threading.Thread(target=post, args=(load, share, warm)) for share in shares if share]
+    threads.append(threading.Thread(target=ask, args=(load,)))
+    busy = os.times()
+    for thread in threads:
+        thread.start()
+    while load.running():
+        load.memory.append(served.memory_mib())
+        time.sleep(max(1.0, seconds / 60))
+    for thread in threads:
+        thread.join(PATIENCE)
+    after, elapsed, spent = learned(load.url, series), time.monotonic() - started, os.times()
+    return {
+        "series": series,
+        "seconds": round(elapsed, 1),
+        "rows_learned": after - before,
+        "rows_per_second": round((after - before) / elapsed, 1),
+        "acknowledgement": milliseconds(load.acks),
+        "forecast": milliseconds(load.forecasts),
+        "memory_mib_first": round(load.memory[0]),
+        "memory_mib_last": round(load.memory[-1]),
+        "client_cpu_share": round((spent.user + spent.system - busy.user - busy.system) / elapsed, 2),
+    }
+
+
+def main() -> None:
+    """For each number of series."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--series", default="1,10,100")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--method", default="natsr")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--name", default="load", help="of the file of results")
+    chosen = parser.parse_args()
+    body = {"columns": ["load"], "horizon": 24, "window": 60, "method": chosen.method}
+    warm = 60 + 24 + 10
+    results = []
+    with Nursery() as nursery:
+        for series in map(int, chosen.series.split(",")):
+            more = ("--resident", "128", "--workers", str(chosen.workers), "--max-rate", "1000000")
+            with tempfile.TemporaryDirectory() as state, Served(nursery, state, *more) as served:
+                prepared(served.url, series, body, warm)
+                results.append(held(served, series, 60 * chosen.minutes, warm))
+                served.stop()
+            sys.stderr.write(f"{results[-1]}\n")
+            load = {"load_average": [round(value, 1) for value in os.getloadavg()]}
+            keep(chosen.name, {"method": chosen.method, "minutes": chosen.minutes, **load, "runs": results})
+
+
+if __name__ == "__main__":
+    main()
