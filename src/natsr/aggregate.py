@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
-_TINY, _HUGE = 1e-12, 1e60
+_TINY, _HUGE = 1e-12, 1e30
 #: Regrets are cut at so many times the usual size of the largest in a row.
 WILD = 6.0
 SIZE_RATE = 0.01
@@ -40,17 +41,20 @@ class Aggregator(abc.ABC):
         experts: How many, `N`.
         shape: Of what is forecast, `(H, C)`.
         discount: What a regret weighs one row later; 1 never forgets.
+        dtype: Of what is kept for each expert; a `float32` is enough, and half as much to go through.
     """
 
-    def __init__(self, experts: int, shape: tuple[int, ...], discount: float = 1.0) -> None:
+    def __init__(
+        self, experts: int, shape: tuple[int, ...], discount: float = 1.0, dtype: type[np.floating] = np.float64
+    ) -> None:
         self.discount = discount
-        self.regret = np.zeros((experts, *shape))
-        self.square = np.zeros((experts, *shape))
+        self.regret = np.zeros((experts, *shape), dtype)
+        self.square = np.zeros((experts, *shape), dtype)
         self.size = np.zeros(shape)  # mean square of the largest regret in a row
         self.count = np.zeros(shape)  # rows in it
-        self.weights = np.full((experts, *shape), 1 / experts)
+        self.weights = np.full((experts, *shape), 1 / experts, dtype)
 
-    def update(self, forecasts: Array, mixture: Array, truth: Array) -> None:
+    def update(self, forecasts: Floats, mixture: Array, truth: Array) -> None:
         """Learn what came.
 
         Args:
@@ -58,21 +62,20 @@ class Aggregator(abc.ABC):
             mixture: `(H, C)`, what was answered.
             truth: Broadcasts to `(H, C)`; NaN where unknown, and nothing is learned there.
         """
-        sign = np.nan_to_num(np.sign(mixture - truth), nan=0.0)
-        gained = mixture - forecasts
-        gained *= sign
-        self.learn(self._held(gained))
+        sign = np.nan_to_num(np.sign(mixture - truth), nan=0.0).astype(forecasts.dtype)
+        mixture = mixture.astype(forecasts.dtype, copy=False)
+        self.learn(self._held((mixture - forecasts) * sign))
 
-    def _held(self, gained: Array) -> Array:
+    def _held(self, gained: Floats) -> Floats:
         """Regrets cut where they are far beyond the usual: one wild row must not outweigh all others for long."""
-        largest = (gained * gained).max(0)
+        largest = np.square(np.abs(gained).max(0), dtype=np.float64)
         largest = np.minimum(largest, np.where(self.count < YOUNG, _HUGE, WILD**2 * self.size))
         self.count += largest > 0
         self.size += np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1)) * (largest - self.size)
-        limit = np.sqrt(largest)
+        limit = np.sqrt(largest).astype(gained.dtype)
         return np.clip(gained, -limit, limit, out=gained)
 
-    def learn(self, gained: Array) -> None:
+    def learn(self, gained: Floats) -> None:
         """Learn instantaneous regrets `(E, H, C)`: how much better than the mixture each expert was."""
         if self.discount < 1:
             self.regret *= self.discount
@@ -83,11 +86,11 @@ class Aggregator(abc.ABC):
         total = scores.sum(0)
         np.divide(scores, total, out=self.weights, where=total > _TINY)
 
-    def _take(self, gained: Array) -> None:
+    def _take(self, gained: Floats) -> None:
         self.square += gained * gained
 
     @abc.abstractmethod
-    def _scores(self) -> Array:
+    def _scores(self) -> Floats:
         """Weights that need not sum to one; where they are all zero the weights stay as they are."""
 
     def arrays(self) -> Arrays:
@@ -112,7 +115,7 @@ class MLPoly(Aggregator):
         True
     """
 
-    def _scores(self) -> Array:
+    def _scores(self) -> Floats:
         scores = np.maximum(self.regret, 0.0)
         scores /= 1.0 + self.square
         return scores
@@ -121,7 +124,7 @@ class MLPoly(Aggregator):
 class BOA(Aggregator):
     """Bernstein online aggregation: exponential weights with a second-order correction and rates of their own."""
 
-    def _scores(self) -> Array:
+    def _scores(self) -> Floats:
         experts = len(self.regret)
         rate = np.minimum(0.5, np.sqrt(np.log(experts) / (1.0 + self.square)))
         exponent = rate * self.regret - rate**2 * self.square
@@ -132,10 +135,10 @@ class BOA(Aggregator):
 class EWA(Aggregator):
     """Exponentially weighted averaging with one rate for all experts, which falls as regrets come in."""
 
-    def _take(self, gained: Array) -> None:
+    def _take(self, gained: Floats) -> None:
         self.square += (gained * gained).max(0)
 
-    def _scores(self) -> Array:
+    def _scores(self) -> Floats:
         rate = np.sqrt(np.log(len(self.regret)) / (1.0 + self.square))
         exponent = rate * self.regret
         exponent -= exponent.max(0)

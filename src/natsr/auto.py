@@ -111,15 +111,15 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
         Smooth("day", day, channels, horizon, clock.longest, _DAILY),
         Smooth("week", week, channels, horizon, clock.longest, _WEEKLY),
         Smooth("found", found, channels, horizon, clock.longest, _FOUND),
-        squares("lags60", own(60), Knobs(0.9999)),
+        squares("lags60", own(60), Knobs(0.9999, rows=16)),
         squares("lags60_quick", own(60), Knobs(0.999)),
         squares("lags25_quicker", own(25), Knobs(0.995, heads=("plain",))),
-        squares("lags200", own(200), Knobs(0.9999)),
-        squares("lags400", own(400), Knobs(0.99995, ridge=3.0, rows=16)),
-        squares("seasons", Seasons(own(30), (day, week), horizon, 14, waves), Knobs(0.9998)),
-        squares("turned", Turned(own(26), day), Knobs(0.9998)),
-        squares("neighbours", Neighbours(own(48), near, channels, waves), Knobs(0.9998, ridge=3.0)),
-        squares("everything", Everything(own(every), channels, waves), Knobs(0.9999, ridge=10.0, rows=16)),
+        squares("lags200", own(200), Knobs(0.9999, rows=16)),
+        squares("lags400", own(400), Knobs(0.99995, ridge=3.0, rows=32)),
+        squares("seasons", Seasons(own(30), (day, week), horizon, 14, waves), Knobs(0.9998, rows=16)),
+        squares("turned", Turned(own(26), day), Knobs(0.9998, rows=16)),
+        squares("neighbours", Neighbours(own(48), near, channels, waves), Knobs(0.9998, ridge=3.0, rows=16)),
+        squares("everything", Everything(own(every), channels, waves), Knobs(0.9999, ridge=10.0, rows=32)),
     ]
 
 
@@ -140,5 +140,5 @@ def panel(task: Task, budget: Budget = "cheap", seed: int = 0) -> Panel:
     count = sum(len(group.names) for group in groups)
     keep = max(4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
     past = Past(task.channels, keep + task.horizon)
-    mixture = MLPoly(count, (task.horizon, task.channels), DISCOUNT)
+    mixture = MLPoly(count, (task.horizon, task.channels), DISCOUNT, np.float32)
     return Panel(past, clock, groups, mixture, task.horizon)

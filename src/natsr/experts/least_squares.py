@@ -7,8 +7,9 @@ fraction and delays what the weights know by at most as many rows.
 
 - *Forgetting* multiplies the information by `forgetting` a row. The *ridge* fades with it and is given back one
   coefficient at a time, as an observation of zero, so that `P` stays bounded where the data say nothing.
-- Each regressor has two *heads*: plain, and *clipped*, whose errors count as at most `CLIP` times their running mean
-  size (Huber). Both hold errors to `WILD` times that size.
+- Each regressor has several *heads*. The errors of `plain` are held to 20 times their running mean size only; those of
+  `clipped` to 1.5 times it (Huber's loss); those of `median` to 0.4 times it, which is nearly the absolute loss, and
+  are made up for being cut (Newton's step divides by the share of errors that are not).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import torch
 
 from natsr.experts.past import Array, Arrays, Flags, Past
 
-CLIP = 1.5
+#: By head: where errors are cut, in mean sizes, and what the rest is multiplied by.
+HEADS = {"plain": (20.0, 1.0), "clipped": (1.5, 1.0), "median": (0.4, 2.5)}
 WILD = 20.0
 SIZE_RATE = 0.005
 YOUNG = 20  # errors before any is clipped
@@ -66,9 +68,10 @@ class LeastSquares:
         size, heads = layout.size, len(knobs.heads)
         self._covariance = np.tile(np.eye(size) / knobs.ridge, (self._groups, 1, 1))
         self._weights = np.zeros((self._groups, size, heads * self._outputs))
+        self._rounded = self._weights.astype(np.float32)  # what forecasts are made with: half as much to read
         self._error = np.zeros((self._groups, 1, heads * self._outputs))  # running mean size
         self._errors = np.zeros((self._groups, 1, heads * self._outputs))  # how many are in it
-        self._clip = np.repeat([CLIP if head == "clipped" else WILD for head in knobs.heads], self._outputs)
+        self._clip, self._lift = (np.repeat([HEADS[head][k] for head in knobs.heads], self._outputs) for k in (0, 1))
         self._counts = np.zeros(3, dtype=np.int64)  # rows waiting; the next coefficient to be renewed; fresh starts
         self._due = np.zeros(1)
 
@@ -77,8 +80,8 @@ class LeastSquares:
         if past.seen <= self._horizon:
             return
         self._counts[0] += 1
-        # The first examples are taken in as they come: there is nothing yet that could wait.
-        rows = self._knobs.rows if past.seen > 20 * self._knobs.rows else 1
+        # The first examples are taken in as they come: as long as there is little to know, nothing waits.
+        rows = max(1, min(self._knobs.rows, past.seen // 40))
         if self._counts[0] >= rows:
             self._take_in(past, min(int(self._counts[0]), past.keep // 2))
             self._counts[0] = 0
@@ -106,6 +109,7 @@ class LeastSquares:
             self._restart()
             return
         torch.from_numpy(self._weights).baddbmm_(half.transpose(1, 2), moved)
+        np.copyto(self._rounded, self._weights, casting="same_kind")
         p.baddbmm_(half.transpose(1, 2), half, beta=1 / forget, alpha=-1 / forget)
 
     def _labels(self, past: Past, count: int) -> tuple[Array, Flags]:
@@ -122,10 +126,10 @@ class LeastSquares:
 
     def _clipped(self, error: Array, known: Flags) -> Array:
         """Errors held to their usual size, zero where unknown; the size follows."""
-        limit = np.where(self._errors < YOUNG, np.inf, self._clip * self._error)
-        wild = np.where(self._errors < YOUNG, np.inf, WILD * self._error)
+        young = self._errors < YOUNG
+        limit, wild = np.where(young, np.inf, self._clip * self._error), np.where(young, np.inf, WILD * self._error)
         size = np.where(known, np.minimum(np.abs(error), wild), 0.0).sum(1, keepdims=True)
-        error = np.where(known, np.clip(error, -limit, limit), 0.0)
+        error = np.where(known, np.where(young, 1.0, self._lift) * np.clip(error, -limit, limit), 0.0)
         count = known.sum(1, keepdims=True) * ((size > 0) | (self._errors > 0))
         self._errors += count
         rate = np.minimum(1.0, count * np.maximum(SIZE_RATE, 1 / np.maximum(self._errors, 1)))
@@ -152,13 +156,13 @@ class LeastSquares:
         """Rounding has spoiled the covariance, or a value was beyond all bounds: begin again from the ridge."""
         self._covariance[:] = np.eye(self._layout.size) / self._knobs.ridge
         if not np.isfinite(self._weights).all():
-            self._weights[:] = 0.0
+            self._weights[:] = self._rounded[:] = 0.0
         self._counts[2] += 1
 
     def forecast(self, past: Past, out: Array) -> None:
         """The last value and what the weights add to it."""
         x = self._layout.build(past, 0, 1)
-        change = x @ self._weights
+        change = x.astype(np.float32) @ self._rounded
         heads, channels = len(self.names), past.channels
         base = past.clean(1)
         if self._layout.shared:
@@ -171,6 +175,7 @@ class LeastSquares:
         return {
             "covariance": self._covariance,
             "weights": self._weights,
+            "rounded": self._rounded,
             "error": self._error,
             "errors": self._errors,
             "counts": self._counts,

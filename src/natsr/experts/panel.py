@@ -50,7 +50,9 @@ class Panel:
         channels = past.channels
         self._steps = np.arange(horizon)
         self._slots = horizon + 1
-        self._waiting = np.zeros((self._slots, len(self.names), horizon, channels))  # by origin
+        shape = (len(self.names), horizon, channels)
+        self._now = np.zeros(shape)
+        self._waiting = np.zeros((self._slots, *shape), dtype=np.float32)  # by origin
         self._mixed = np.zeros((self._slots, 2, horizon, channels))  # the mixture, and after the guard
         self._guard = Guard((horizon, channels))
         self._square = np.zeros((horizon, channels))  # mean square of the errors
@@ -64,13 +66,14 @@ class Panel:
         if past.seen > 1:
             self._learn(row)
         self.clock.look(past)
-        out, place = self._waiting[slot], 0
+        out, place = self._now, 0
         for group in self.groups:
             group.observe(past)
             group.forecast(past, out[place : place + len(group.names)])
             place += len(group.names)
         self._hold(out)
-        np.einsum("ehc,ehc->hc", self.mixture.weights, out, out=self._mixed[slot, 0])
+        self._waiting[slot] = out
+        self._mixed[slot, 0] = (self.mixture.weights * self._waiting[slot]).sum(0)
         self._mixed[slot, 1] = self._guard.mean(past.last(1), self._mixed[slot, 0])
 
     def _hold(self, out: Array) -> None:
@@ -89,7 +92,7 @@ class Panel:
         forecasts = self._waiting[origins, :, self._steps].transpose(1, 0, 2)
         mixed = self._mixed[origins, :, self._steps]  # (H, 2, C)
         self.mixture.update(forecasts, mixed[:, 0], truth)
-        self._guard.update(forecasts[0], mixed[:, 0], truth)
+        self._guard.update(forecasts[0].astype(np.float64), mixed[:, 0], truth)
         self._measure(mixed[:, 1], forecasts[0], truth)
 
     def _measure(self, mean: Array, base: Array, truth: Array) -> None:
@@ -110,7 +113,7 @@ class Panel:
         slot = (self.past.seen - 1 - back) % self._slots
         if back == 0:
             return np.array(self._mixed[slot, 1])
-        mixed = np.einsum("ehc,ehc->hc", self.mixture.weights, self._waiting[slot])
+        mixed = (self.mixture.weights * self._waiting[slot]).sum(0).astype(np.float64)
         return self._guard.mean(self.past.last(1, back), mixed)
 
     def variance(self) -> Array:
