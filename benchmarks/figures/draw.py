@@ -190,7 +190,8 @@ def rendered(folder: Path = RESULTS) -> str:
             parts.append(f"## {title}\n\n**Missing:** there is no benchmarks/results/figure-{file}.json yet.\n")
         else:
             lines = "\n".join(line.rstrip() for line in text(found).strip().splitlines())
-            parts.append(f"## {title}\n\n![{title}](assets/{name}.svg)\n\n{lines}\n")
+            kept = f"Kept in `benchmarks/results/figure-{file}.json`."
+            parts.append(f"## {title}\n\n![{title}](assets/{name}.svg)\n\n{lines}\n\n{kept}\n")
     return "\n".join(parts)
 
 
