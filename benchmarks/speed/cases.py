@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from itertools import cycle
 from typing import NamedTuple
 
 import torch
-from benchmarks.speed.floor import Product, flops, mebibytes, products, runner
+from benchmarks.speed.floor import Batch, Product, flops, mebibytes, products, runner
 from benchmarks.speed.store import Row
 from benchmarks.speed.textbook import Draws, Method, Textbook
 
@@ -123,9 +124,12 @@ def stepper(learner: NeuralForecaster[ConeTrace] | Textbook, task: Task, settle:
 
 def multiplications(case: Case, task: Task) -> list[Product]:
     """Of one step."""
-    chosen = NatsrOptions()
-    batch = 1 if case.method == "ogd" else 1 + chosen.draws
-    return products(network(fast("ogd", task)), case.kind, chosen.probes or task.outputs, batch)
+    chosen, probes = NatsrOptions(), RECIPE.probes or task.outputs
+    examples_in = 1 if case.method == "ogd" else 1 + chosen.draws
+    # A replayed example gets as many probes as its weight against the new one's asks for, if they are allotted.
+    each = math.ceil(probes * chosen.share / chosen.draws) if getattr(RECIPE, "allotted", False) else probes
+    batch = Batch(examples_in, probes + chosen.draws * each, RECIPE.closed)
+    return products(network(fast("ogd", task)), case.kind, batch)
 
 
 def contestants(task: Task, cases: tuple[Case, ...] = CASES) -> dict[str, Step]:

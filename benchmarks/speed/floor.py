@@ -87,22 +87,42 @@ def inverses(layers: Sequence[Rows]) -> list[Product]:
     return [Product("inverses", n, (n + 1) // 2, n) for n in sizes]
 
 
-def refreshed(layers: Sequence[Rows], batch: int, probes: int) -> list[Product]:
+class Batch(NamedTuple):
+    """How many examples a step has, and how many probes a refresh pulls back through them, over all examples."""
+
+    examples: int
+    probes: int = 0
+    closed: bool = False  # whether the layers right below the head need none
+
+
+def refreshed(net: ConeTCN, layers: Sequence[Rows], batch: Batch) -> list[Product]:
     """What a refresh adds: probes pulled back to every layer's output, the factors, and their inverses."""
-    found = [Product("probes", probes * batch * s, layer.outputs, layer.inputs - 1) for layer, s in layers[1:]]
-    found += [Product("factors", layer.inputs, batch * s, layer.inputs) for layer, s in layers]
-    found += [Product("factors", layer.outputs, probes * batch * s, layer.outputs) for layer, s in layers[:-1]]
+    n, k, known = batch.examples, batch.probes, closed_forms(net, layers) if batch.closed else {}
+    found = [Product("probes", k * s, layer.outputs, layer.inputs - 1) for layer, s in layers[1:]]
+    found += [Product("factors", layer.inputs, n * s, layer.inputs) for layer, s in layers]
+    for index, (layer, s) in enumerate(layers[:-1]):
+        found += known.get(index, [Product("factors", layer.outputs, k * s, layer.outputs)])
     return found + inverses(layers)
 
 
-def products(net: ConeTCN, kind: str, probes: int, batch: int) -> list[Product]:
+def closed_forms(net: ConeTCN, layers: Sequence[Rows]) -> dict[int, list[Product]]:
+    """The products of the output factors that are known without probes, by layer; two layers share one."""
+    m, top, window = net.task.outputs, net.hidden, net.weights.new_zeros(1, net.task.window, net.task.inputs)
+    known = net.known_moments(net.trace(window), net.weights.new_ones(1))
+    second = Product("factors", top, m, top)
+    parts = {len(layers) - 2: [], len(layers) - 3: [second], len(layers) - 4: [Product("factors", top, top, m), second]}
+    return {place: parts[place] for place in known}
+
+
+def products(net: ConeTCN, kind: str, given: Batch) -> list[Product]:
     """Of one step: `ogd`, `er`, `plain`, `inverting` or `refresh`."""
-    layers = applied(net)
+    layers, batch = applied(net), given.examples
     if kind in ("ogd", "er"):
         return passes(layers, batch) + gradients(layers, batch)
     found = passes(layers, batch) + preconditioned(layers, batch)
-    extra = {"plain": [], "inverting": inverses(layers), "refresh": refreshed(layers, batch, probes)}
-    return found + extra[kind]
+    if kind == "refresh":
+        return found + refreshed(net, layers, given)
+    return found + (inverses(layers) if kind == "inverting" else [])
 
 
 def flops(found: Iterable[Product]) -> int:

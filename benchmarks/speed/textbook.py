@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -47,12 +47,18 @@ class Draws:
         """Where the next example goes, if that is below the capacity."""
         return int(torch.randint(0, seen + 1, (), generator=self.generator))
 
-    def probes(self, shape: tuple[int, int, int], likelihood: StudentT, options: NaturalOptions) -> Tensor:
-        """Output gradients whose second moment is the identity."""
+    def probes(self, weights: Tensor, outputs: int, likelihood: StudentT, options: NaturalOptions) -> Tensor:
+        """Output gradients `(K, B, m)` whose second moment is the identity."""
+        count, shape = options.probes, (options.probes, len(weights), outputs)
         if options.probe == "sampled":
-            return likelihood.sample_score(shape, self.generator) / math.sqrt(likelihood.fisher)
-        kind = hadamard if options.probe == "hadamard" else rademacher
-        return kind(shape, self.generator)
+            drawn = likelihood.sample_score(shape, self.generator) / math.sqrt(likelihood.fisher)
+        else:
+            drawn = (hadamard if options.probe == "hadamard" else rademacher)(shape, self.generator)
+        if not getattr(options, "allotted", False):
+            return drawn.to(weights)
+        share = (weights / weights.max() * count).ceil().clamp(1, count)  # probes of each example
+        used = torch.arange(count)[:, None] < share
+        return drawn.to(weights) * (used * (count / share).sqrt())[:, :, None]
 
 
 @dataclass(eq=False)
@@ -289,9 +295,8 @@ class Textbook:
         assert isinstance(self.likelihood, StudentT)
         below = [layer for layer in self.layers if not layer.is_head]
         sums = [torch.zeros(layer.module.weight.shape[0], layer.module.weight.shape[0]).to(weights) for layer in below]
-        shape = (self.how.probes, len(output), output.shape[1])
-        for probe in self.draws.probes(shape, self.likelihood, self.how):
-            pulled = probe.to(weights) * weights.sqrt()[:, None]
+        for probe in self.draws.probes(weights, output.shape[1], self.likelihood, self.how):
+            pulled = probe * weights.sqrt()[:, None]
             grads = torch.autograd.grad(output, [layer.output for layer in below], pulled, retain_graph=True)
             for total, layer, grad in zip(sums, below, grads, strict=True):
                 rows = layer.positions(grad).flatten(0, 1)
@@ -323,4 +328,6 @@ class Textbook:
 
 def sampled(options: NatsrOptions, samples: int = 100) -> NaturalOptions:
     """As a recipe damps, with samples of the likelihood for probes and nothing in closed form."""
-    return replace(options.natural().options, probes=samples, probe="sampled", closed=False)
+    found = options.natural().options
+    plain: dict[str, Any] = {"allotted": False} if hasattr(found, "allotted") else {}
+    return replace(found, probes=samples, probe="sampled", closed=False, **plain)
