@@ -18,6 +18,7 @@ from natsr.forecasters.warm import WarmUp
 from natsr.nets.adapted import Scaled, runs
 from natsr.nets.adapters import Recall
 from natsr.nets.fsnet import AdaptedTCN
+from natsr.nets.native import tcn
 from natsr.nets.tcn import ConeTCN
 from natsr.nets.variables import VariablesTCN
 from natsr.options import Range, check_ranges
@@ -50,9 +51,9 @@ class BaselineOptions:
     def __post_init__(self) -> None:
         check_ranges(self, RANGES)
 
-    def tcn(self, task: Task, generator: torch.Generator) -> ConeTCN:
-        """The network over time."""
-        return ConeTCN(task, generator, width=self.width, depth=self.depth, top=self.top, dtype=self.number)
+    def tcn(self, task: Task, generator: torch.Generator, device: torch.device) -> ConeTCN:
+        """The network over time, compiled where that is possible."""
+        return tcn(task, generator, device, width=self.width, depth=self.depth, top=self.top, dtype=self.number)
 
     @property
     def number(self) -> torch.dtype:
@@ -75,7 +76,7 @@ class FsnetOptions(BaselineOptions):
 
     def make(self, task: Task, generator: torch.Generator, device: torch.device) -> Forecaster:
         """A fresh forecaster."""
-        net = AdaptedTCN(self.tcn(task, generator), generator, self.recall).to(device)
+        net = AdaptedTCN(self.tcn(task, generator, device), generator, self.recall).to(device)
         return self.forecaster(task, FSNetLearner(net, LOSSES[self.loss], generator), generator)
 
 
@@ -90,7 +91,7 @@ class OnenetOptions(BaselineOptions):
     def make(self, task: Task, generator: torch.Generator, device: torch.device) -> Forecaster:
         """A fresh forecaster."""
         sizes = (self.width, self.depth, self.top)
-        loss, time = LOSSES[self.loss], self.tcn(task, generator).to(device)
+        loss, time = LOSSES[self.loss], self.tcn(task, generator, device)
         variables = VariablesTCN(task, generator, width=sizes[0], depth=sizes[1], top=sizes[2], dtype=self.number).to(
             device
         )

@@ -59,6 +59,10 @@ class Run(NamedTuple):
         shape = (self.number, self.taps * self.inputs + 1, self.outputs)
         return flat[self.start : self.start + shape[0] * shape[1] * shape[2]].view(shape)
 
+    def taps_of(self, flat: Tensor) -> Tensor:
+        """The same without the biases, `(n, taps, c, o)`."""
+        return self.view(flat)[:, :-1].unflatten(1, (self.taps, self.inputs))
+
 
 def runs(net: ConeTCN | VariablesTCN) -> tuple[Run, ...]:
     """The convolutions of a network, those of one shape together."""
@@ -124,26 +128,20 @@ class Scaled(Generic[T]):
         effective = self.body.weights
         effective.copy_(self.weights[: len(effective)])
         for run, (w, f) in zip(self.runs, self._coefficients(self.weights), strict=True):
-            scale = w * (f + 1)
-            for tap in _taps(run, run.view(effective)):
-                tap.mul_(scale)
+            run.taps_of(effective).mul_((w * (f + 1))[:, None])
 
     def pulled(self, effective: Tensor) -> Tensor:
         """The gradient by `weights` from the gradient by the effective weights."""
-        size = len(effective)
         flat = torch.empty_like(self.weights)
-        flat[:size] = effective
+        flat[: len(effective)] = effective
         coefficients = self._coefficients(self.weights)
         for run, (w, f), (dw, df) in zip(self.runs, coefficients, self._coefficients(flat), strict=True):
-            grads = run.view(flat)
-            grads[:, -1].zero_()
-            products = torch.zeros_like(w)
-            scale = w * (f + 1)
-            for grad, raw in zip(_taps(run, grads), _taps(run, run.view(self.weights)), strict=True):
-                products.addcmul_(grad, raw)
-                grad.mul_(scale)
-            torch.mul(products, f + 1, out=dw)
+            run.view(flat)[:, -1].zero_()
+            grads, factor = run.taps_of(flat), f + 1
+            products = (grads * run.taps_of(self.weights)).sum(1)
+            torch.mul(products, factor, out=dw)
             torch.sum(products.mul_(w), 1, keepdim=True, out=df)
+            grads.mul_((w * factor)[:, None])
         return flat
 
 
@@ -156,9 +154,3 @@ def fitting(name: str, part: object, like: Tensor) -> Tensor:
         f"the state holds {name} {got}, expected {like.dtype} of shape {tuple(like.shape)}; load it into a forecaster "
         "for the same task and options"
     )
-
-
-def _taps(run: Run, matrices: Tensor) -> list[Tensor]:
-    """The matrices `(n, c, o)` of each tap, as views."""
-    c = run.inputs
-    return [matrices[:, tap * c : (tap + 1) * c] for tap in range(run.taps)]
