@@ -1,4 +1,4 @@
-"""Kill the service at random moments under load, and count what was lost: `python benchmarks/serve/crash.py`.
+"""Kill the service at random moments under load, and count what was lost: `python -m benchmarks.serve.crash`.
 
 Several clients post rows to several series, a few rows in each request, some requests twice. At random moments the
 service gets SIGKILL and is started again; clients send again what was not answered. At the end the log must hold every

@@ -1,4 +1,4 @@
-"""Everything that should not be sent, sent: `python benchmarks/serve/hostile.py`.
+"""Everything that should not be sent, sent: `python -m benchmarks.serve.hostile`.
 
 First schemathesis makes requests from the service's own OpenAPI document, right ones and wrong ones, and looks for
 answers of 5xx and for answers that the document does not describe. Then come hostile bodies and headers of our own,

@@ -1,4 +1,4 @@
-"""Memory with a thousand series, most of them idle: `python benchmarks/serve/idle.py`.
+"""Memory with a thousand series, most of them idle: `python -m benchmarks.serve.idle`.
 
 One learner is brought past its warm-up; its rows and its snapshot become those of a thousand series (the same rows with
 the same seed make the same learner). Then every series is asked for a forecast at a level that is not kept, which

@@ -1,4 +1,4 @@
-"""How many observations a second the service holds, and how quickly it answers: `python benchmarks/serve/load.py`.
+"""How many observations a second the service holds, and how quickly it answers: `python -m benchmarks.serve.load`.
 
 For each number of series a fresh service on SQLite, its learners past their warm-up. Then, for the given minutes,
 clients post one row in a request as fast as rows are learned: a series gets its next row when fewer than five wait.

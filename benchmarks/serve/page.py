@@ -1,0 +1,124 @@
+"""Write the figures of `benchmarks/results/serve-*.json` into `docs/serve.md`: `python -m benchmarks.serve.page`.
+
+What stands between the marks is a function of those files; `tests/serve/test_figures.py` fails when it is stale.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "serve.md"
+RESULTS = ROOT / "benchmarks" / "results"
+MARKS = ("<!-- figures -->", "<!-- /figures -->")
+
+
+def table(head: list[str], lines: list[list[object]]) -> list[str]:
+    """In Markdown."""
+    shown = [head, ["---"] * len(head), *([str(cell) for cell in line] for line in lines)]
+    return ["| " + " | ".join(line) + " |" for line in shown]
+
+
+def machine(result: Mapping[str, Any]) -> str:
+    """On what it was measured."""
+    found = result["machine"]
+    load = result.get("load_average")
+    busy = f"; load average {load[0]:g} at the end, other programs included" if load else ""
+    return f"Measured on {found['cores']} cores of {found['cpu']}, Python {found['python']}{busy}."
+
+
+def crash(result: Mapping[str, Any]) -> list[str]:
+    """Kills."""
+    head = ["database", "kills", "acknowledged rows", "lost", "doubled", "forecasts compared", "different"]
+    names = ["kills", "acknowledged", "lost", "doubled", "forecasts_compared", "forecasts_different"]
+    lines = [[name, *(found[field] for field in names)] for name, found in result["databases"].items()]
+    return ["### Kills", "", "`python -m benchmarks.serve.crash`. " + machine(result), "", *table(head, lines)]
+
+
+def hostile(result: Mapping[str, Any]) -> list[str]:
+    """Hostile requests."""
+    attack, schema = result["attack"], result["schemathesis"]
+    statuses = ", ".join(f"{status}: {count:,}" for status, count in attack["statuses"].items())
+    cases = next((line.strip() for line in schema["summary"] if "generated" in line), "")
+    verdict = "found nothing" if schema["status"] == 0 else "found something"
+    lived = "lived on" if attack["alive"] else "did not live on"
+    kept = "unchanged" if attack["unchanged"] else "changed"
+    return [
+        "### Hostile requests",
+        "",
+        "`python -m benchmarks.serve.hostile`. " + machine(result),
+        "",
+        f"schemathesis {verdict} ({cases}; {schema['examples']} examples for each operation). Of "
+        f"{attack['requests']:,} hostile requests and {attack['raw']:,} that are no HTTP, {attack['wrong']} had a "
+        f"wrong answer (5xx, or an error in another form); the service {lived} and what was kept before was {kept}. "
+        f"Answers: {statuses}.",
+    ]
+
+
+def load(result: Mapping[str, Any]) -> list[str]:
+    """Observations a second."""
+    head = [
+        "series",
+        "minutes",
+        "rows learned a second",
+        "acknowledgement p50 / p99",
+        "forecast p50 / p99",
+        "memory, first / last",
+    ]
+    lines: list[list[object]] = []
+    for run in result["runs"]:
+        ack, forecast = run["acknowledgement"], run["forecast"]
+        lines.append([
+            run["series"], f"{run['seconds'] / 60:.1f}", run["rows_per_second"],
+            f"{ack['p50_ms']:g} / {ack['p99_ms']:g} ms", f"{forecast['p50_ms']:g} / {forecast['p99_ms']:g} ms",
+            f"{run['memory_mib_first']} → {run['memory_mib_last']} MiB",
+        ])  # fmt: skip
+    title = f"### Load, method `{result['method']}`"
+    return [title, "", "`python -m benchmarks.serve.load`. " + machine(result), "", *table(head, lines)]
+
+
+def idle(result: Mapping[str, Any]) -> list[str]:
+    """Many series."""
+    return [
+        "### Idle series",
+        "",
+        "`python -m benchmarks.serve.idle`. " + machine(result),
+        "",
+        f"{result['series']:,} series of the default network with {result['resident']} learners in memory: "
+        f"{result['memory_mib_begin']} MiB after the start, {result['memory_mib_peak']} MiB at most while every series "
+        f"was asked once. A learner came back from its snapshot in {result['back_ms_p50']:g} ms (p99 "
+        f"{result['back_ms_p99']:g}); {result['different_forecasts']} of the forecasts differed from the others.",
+    ]
+
+
+SECTIONS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "serve-crash.json": crash,
+    "serve-hostile.json": hostile,
+    "serve-load.json": load,
+    "serve-load-rls.json": load,
+    "serve-idle.json": idle,
+}
+
+
+def rendered(text: str, folder: Path = RESULTS) -> str:
+    """The page with the figures of the results that are there."""
+    before, mark, rest = text.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    assert mark and end, "docs/serve.md has lost its marks"
+    blocks = []
+    for name, section in SECTIONS.items():
+        if (folder / name).exists():
+            blocks.append("\n".join(section(json.loads((folder / name).read_text(encoding="utf-8")))))
+    return f"{before}{mark}\n" + "\n\n".join(blocks) + f"\n{end}{after}"
+
+
+def main() -> None:
+    """Write it."""
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
