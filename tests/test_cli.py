@@ -166,8 +166,8 @@ def test_column_that_outweighs_all_others_is_said() -> None:
 
 
 def test_run_defaults() -> None:
-    assert Run().chosen() == DEFAULT_METHODS and DEFAULT_METHODS[0] == "natsr"
-    assert set(DEFAULT_METHODS) == {"natsr", "er", "rls", "seasonal", "last_value"}
+    assert Run().chosen() == DEFAULT_METHODS and DEFAULT_METHODS[0] == "auto"
+    assert set(DEFAULT_METHODS) == {"auto", "natsr", "er", "rls", "seasonal", "last_value"}
     assert Run(method="rls").chosen() == ("rls", "last_value")
     assert Run(method="last_value").chosen() == ("last_value",)
 

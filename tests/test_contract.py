@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, Options] = {
     "onenet_mae": {**QUICK_TO_LEARN, "depth": 1, "rate": 0.0005},
     "natsr": SMALL,
     "natsr_fast": QUICK_TO_LEARN,
+    "auto": {"budget": "cheap"},
 }
 #: What a method cannot do by its nature.
 CANNOT = {
@@ -37,7 +38,7 @@ LEARN_NOTHING = ("last_value", "seasonal")
 #: Memory over 20,000 steps where a state is carried on in ways of its own; 2,000 for the others, which share theirs.
 LONG = ("mean", "rls", "natsr")
 #: Steps of many small parts; memory over 400 of them, in which a list that grows shows as well.
-SLOW = ("fsnet", "fsnet_mae", "onenet", "onenet_mae")
+SLOW = ("fsnet", "fsnet_mae", "onenet", "onenet_mae", "auto")
 #: These differ from the method before them in the loss alone, and are put to what may depend on it.
 BY_LOSS = {
     method: (

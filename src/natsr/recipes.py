@@ -19,7 +19,7 @@ from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.frame import Anchor, Frame
 from natsr.forecasters.linear import MultivariateRLS, RecursiveLeastSquares
 from natsr.forecasters.naive import LastValue, RunningMean, Seasonal
-from natsr.forecasters.natural import Natural, NaturalOptions
+from natsr.forecasters.natural import Damped, Natural, NaturalOptions, Probe
 from natsr.forecasters.neural import Learning, NeuralForecaster, Reduction, Slots
 from natsr.forecasters.pool import Pool
 from natsr.forecasters.warm import WarmUp
@@ -136,7 +136,7 @@ def rls_mv(task: Task, setting: Setting, options: Options) -> Forecaster:
 RANGES: dict[str, Range] = {
     **dict.fromkeys(("rate", "share", "draws", "memory", "depth", "epochs", "warm_rate"), Range(0)),
     **dict.fromkeys(("width", "top", "every"), Range(1)),
-    **dict.fromkeys(("probes", "clip", "worst"), Range(0)),
+    **dict.fromkeys(("probes", "clip", "worst", "drift"), Range(0)),
     **dict.fromkeys(("limit", "dof", "beta", "scale_floor"), Range(0, without=(0,))),
     **dict.fromkeys(("average", "curvature_average", "recent"), Range(0, 1, without=(0,))),
     **dict.fromkeys(("dropout", "scale_rate"), Range(0, 1, without=(1,))),
@@ -283,9 +283,12 @@ class NatsrOptions(PlainOptions):
     reduction: Reduction = "root"
     finish: Literal["sgd", "adamw"] = "sgd"
     order: Literal["after", "before"] = "after"
-    damped: Literal["step", "refresh"] = "step"
+    damped: Damped = "drift"
+    drift: float = 0.1
     probes: int = 8
-    probe: Literal["rademacher", "sampled"] = "rademacher"
+    probe: Probe = "hadamard"
+    allotted: bool = True
+    closed: bool = True
     information: Literal["current", "stored"] = "current"
     clip: float = 1.0
     worst: float = 2.326  # standard deviations above the mean of recent losses: the worst 1 % of a normal
@@ -302,8 +305,11 @@ class NatsrOptions(PlainOptions):
             average=self.average,
             order=self.order,
             damped=self.damped,
+            drift=self.drift,
             probes=self.probes,
             probe=self.probe,
+            allotted=self.allotted,
+            closed=self.closed,
             information=self.information,
             clip=self.clip,
         )
@@ -357,7 +363,7 @@ def natsr_fast(task: Task, setting: Setting, options: Options) -> Forecaster:
 class AutoOptions:
     """What `auto` may spend."""
 
-    budget: Budget = "cheap"
+    budget: Budget = "one"
 
 
 @recipe

@@ -77,8 +77,8 @@ def check(settings: Run) -> None:
 
 def made(settings: Run, columns: Sequence[str], freq: str | timedelta) -> Live:
     """The forecaster that follows the stream."""
-    method = settings.method or "natsr"
-    options = given.settings(settings.set, method, [method])
+    method = settings.method or "auto"
+    options = settings.settings(method, [method])
     return Live(columns, settings.horizon, freq, method, settings.window, settings.protocol, settings.seed, options)
 
 

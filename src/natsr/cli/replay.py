@@ -116,7 +116,7 @@ def planned(settings: Run) -> Plan:
         raise OptionError(f"--freq is {settings.freq!r}, but a file's times tell it; it goes with - only")
     protocol, task = check_protocol(settings.protocol), Task(settings.window, settings.horizon, channels=1)
     methods = settings.chosen()
-    options = {method: given.settings(settings.set, method, methods) for method in methods}
+    options = {method: settings.settings(method, methods) for method in methods}
     calendars = {calendar_of(options[method]) for method in methods}
     if len(calendars) > 1:
         raise OptionError("--set calendar differs between methods, expected the same for all of one run")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from natsr.types import Option
 
 #: Rows of the bundled sample that are taken by default: what two cores can do in a few minutes.
 SAMPLE, SAMPLE_ROWS = "BeijingPM25", 15000
 #: What is run unless the user says otherwise; the first one is what the report is about.
-DEFAULT_METHODS = ("natsr", "er", "rls", "seasonal", "last_value")
+DEFAULT_METHODS = ("auto", "natsr", "er", "rls", "seasonal", "last_value")
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,17 @@ class Run:
     window: Annotated[int, typer.Option(help="Rows that a network sees.")] = 60
     method: Annotated[
         str | None,
-        typer.Option(help="One method, beside last_value.", show_default="natsr, beside four plain ones"),
+        typer.Option(help="One method, beside last_value.", show_default="auto, beside five others"),
     ] = None
     methods: Annotated[str | None, typer.Option(metavar="A,B", help="Exactly these methods; the first leads.")] = None
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="cheap|one|all",
+            help="What auto may spend: experts without a network; one small network beside them; NatSR too.",
+            show_default="one",
+        ),
+    ] = None
     protocol: Annotated[
         str,
         typer.Option(
@@ -83,6 +95,16 @@ class Run:
         if self.methods is not None:
             return names(self.methods, "methods")
         return DEFAULT_METHODS if self.method is None else tuple(dict.fromkeys((self.method, "last_value")))
+
+    def settings(self, method: str, methods: Sequence[str]) -> dict[str, Option]:
+        """The options that are meant for a method; `--budget` is one of `auto`."""
+        from natsr.cli import given
+        from natsr.types import OptionError
+
+        found = given.settings(self.set, method, methods)
+        if self.budget is not None and "auto" not in methods:
+            raise OptionError(f"--budget is {self.budget!r}, but auto is not among the methods; leave one of them out")
+        return found | {"budget": self.budget} if method == "auto" and self.budget is not None else found
 
 
 def run(settings: Run) -> None:
