@@ -52,6 +52,7 @@ class Shape:
     damped: Damped
     probes: int
     probe: Probe
+    allotted: bool
     closed: bool
 
 
@@ -82,6 +83,7 @@ def shape_of(forecaster: Forecaster) -> Shape | str:
         damped=options.damped,
         probes=options.probes,
         probe=options.probe,
+        allotted=options.allotted,
         closed=options.closed,
     )
 

@@ -29,6 +29,7 @@ from natsr.fleet.shape import Own, learners, net_of
 from natsr.fleet.stage import Staged, stacked, staged
 from natsr.fleet.warm import train
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.natural import allotment
 from natsr.types import Example, State, StateError
 
 _LARGEST = 1e15  # as in natsr.forecasters.neural
@@ -218,6 +219,8 @@ class Together(Learners):
         if due:
             chosen = torch.tensor(due, device=device)
             probes = self._probes(due, batch.there)
+            if self.shape.allotted:
+                probes *= allotment(seen.weights[chosen], self.shape.probes).to(probes)[..., None]
             blocks = natural.estimated(self.net, seen.trace, seen.weights, chosen, probes)
             sums = torch.stack([part.flatten(1).sum(1) if part.ndim > 1 else part for side in blocks for part in side])
             finite = sums.isfinite().all(0)

@@ -147,15 +147,15 @@ class NativeCurvature:
         known = 0
         if options.closed and options.probes and outputs <= FEW * self.net.hidden:
             known = context.library.curve_known(context.address, place, at(weights), kappa, new.g)
-        count, first = options.probes or outputs, True
         spread = (weights * (kappa / options.probes if options.probes else kappa)).sqrt()[:, None]
-        for probes in draws(options, (count, len(weights), outputs), batch.likelihood, generator):
-            scaled = (probes * spread).flatten(0, 1)
+        for turn, probes in enumerate(draws(options, weights, outputs, batch.likelihood, generator)):
+            rows = (probes * spread).flatten(0, 1)
+            asked = (rows != 0).any(1).nonzero()[:, 0]
+            rows, owner = rows[asked], (asked % len(weights)).int()
             if not context.library.curve_probe(
-                context.address, place, at(scaled), len(scaled), known, not first, new.g
+                context.address, place, at(rows), at(owner), len(rows), known, turn > 0, new.g
             ):
-                raise MemoryError(f"no memory for the gradients of {len(scaled)} probes")
-            first = False
+                raise MemoryError(f"no memory for the gradients of {len(rows)} probes")
         share = natural.curvature.weight
         ok = context.library.curve_blend(
             context.address, at(weights), share, old and old.a, old and old.g, new.a, new.g

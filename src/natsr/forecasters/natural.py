@@ -7,6 +7,7 @@ here it works on a network's flat weights and traces, and a test holds the two t
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,12 +44,13 @@ class NaturalOptions:
     law: DampingLaw = field(default=paper_damping(0.14))
     average: float = 0.555  # α_ema, of the update
     order: Literal["after", "before"] = "after"  # average the update after preconditioning, or the gradient before it
-    damped: Damped = "step"
+    damped: Damped = "drift"
     drift: float = 0.1  # share by which τ/κ may have moved before the inverses are made again
     information: Literal["current", "stored"] = "current"  # κ of now on an old JᵀJ, or the κ it was estimated with
     probes: int = 8  # output directions that estimate G; 0: every output, exactly
-    probe: Probe = "rademacher"
-    closed: bool = False  # the layers right below the head in closed form, where that is exact
+    probe: Probe = "hadamard"
+    allotted: bool = True  # probes by weight: light examples get fewer
+    closed: bool = True  # the layers right below the head in closed form, where that is exact
     clip: float = 0.0  # shorten updates beyond this many of the theorem's bounds; 0: leave them
 
 
@@ -127,13 +129,8 @@ class Natural(Generic[T]):
 
     def copy(self) -> Natural[T]:
         """A state for the step after this one, which shares everything but the refresh rule."""
-        after = Natural[T](self.options, self.curvature, replace(self.trigger))
-        after.damping, after.smoothed, after.made, after._inverses = (
-            self.damping,
-            self.smoothed,
-            self.made,
-            self._inverses,
-        )
+        after = copy.copy(self)
+        after.trigger = copy.copy(self.trigger)
         return after
 
     def solvers(self, damping: float, due: bool) -> Sequence[Solver]:
@@ -221,7 +218,7 @@ def estimate(
         known = {index: moment * kappa for index, moment in net.known_moments(trace, batch.weights).items()}
     factors: list[Tensor] = []
     inputs: list[Tensor] = []
-    for probes in draws(options, (count, len(roots), outputs), batch.likelihood, generator):
+    for probes in draws(options, batch.weights, outputs, batch.likelihood, generator):
         taps = net.taps(trace, probes.to(roots) * (roots * math.sqrt(kappa)))
         chunk = len(probes)
         share = chunk if not options.probes else chunk / count  # exact: a sum over outputs, not a mean over draws
@@ -237,18 +234,34 @@ def estimate(
 
 
 def draws(
-    options: NaturalOptions, shape: tuple[int, int, int], likelihood: Likelihood, generator: torch.Generator
+    options: NaturalOptions, weights: Tensor, outputs: int, likelihood: Likelihood, generator: torch.Generator
 ) -> Iterator[Tensor]:
     """Output gradients `(K, B, m)` whose second moment is the identity, as many at once as are pulled back at once."""
-    count, *rest = shape
+    count, B = options.probes or outputs, len(weights)
+    shares = allotment(weights, count)[:, :, None] if options.allotted and options.probes else None
     for start in range(0, count, _CHUNK):
-        size = (min(_CHUNK, count - start), rest[0], rest[1])
+        size = (min(_CHUNK, count - start), B, outputs)
         if not options.probes:
-            yield torch.eye(size[2])[start : start + size[0], None, :].expand(size)
-        elif options.probe == "sampled":
-            yield likelihood.sample_score(size, generator) / math.sqrt(likelihood.fisher)
+            yield torch.eye(outputs)[start : start + size[0], None, :].expand(size)
+            continue
+        if options.probe == "sampled":
+            drawn = likelihood.sample_score(size, generator) / math.sqrt(likelihood.fisher)
         else:
-            yield hadamard(size, generator) if options.probe == "hadamard" else rademacher(size, generator)
+            drawn = hadamard(size, generator) if options.probe == "hadamard" else rademacher(size, generator)
+        yield drawn if shares is None else drawn.to(weights) * shares[start : start + size[0]]
+
+
+def allotment(weights: Tensor, count: int) -> Tensor:
+    """What the probes of each example are multiplied by, `(…, K, B)` for weights `(…, B)`.
+
+    An example gets as many of the `K` probes as its weight asks for against the heaviest one, and at least one; the
+    others are zero. An error in what an example adds to `G` counts with the square of its weight, so eight probes for
+    each of eight replayed examples, which together weigh a fifth of the new one, would be work for nothing.
+    """
+    asked = weights / weights.amax(-1, keepdim=True) * count
+    asked = (asked - 1e-3).ceil_().clamp_(min=1, max=count)[..., None, :]  # rounding must not ask for one more
+    turns = torch.arange(count, device=weights.device)[:, None]
+    return torch.where(turns < asked, (count / asked).sqrt(), 0.0)
 
 
 def _with_ones(inputs: Tensor) -> Tensor:

@@ -114,8 +114,8 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.check_window(example.window)
         if not self.learning.online:
             return
-        window = self.frame.read(example.window, self.net.weights)
-        batch = self._batch(window, self.frame.teach(example, self.net.weights))
+        window, target = self.frame.read(example.window, self.net.weights), self.frame.teach(example, self.net.weights)
+        batch = self._batch(window, target)
         if batch is None:
             return
         self.steps += 1
@@ -127,7 +127,8 @@ class NeuralForecaster(Forecaster, Generic[T]):
             self._restore()
         elif not sane or not self._step(trace, verdict):  # NaN in a window is not the network's fault
             self.refused += 1
-        self._remember(example, window, trace.output[: batch.new])
+        if self.replay is not None:
+            self._remember(example, window, target, trace.output, verdict.farthest)
 
     def warm_up(self, train_part: Windows, valid_part: Windows, progress: Progress = silent) -> None:
         parts = (train_part, valid_part)
@@ -234,18 +235,20 @@ class NeuralForecaster(Forecaster, Generic[T]):
         squared = self.learning.scale_reading == "precursor"
         self.likelihood = self.likelihood.with_variance(scale**2 if squared else scale)
 
-    def _remember(self, example: Example, window: Tensor, output: Tensor) -> None:
+    def _remember(self, example: Example, window: Tensor, target: Tensor, output: Tensor, farthest: float) -> None:
         """Offer the examples whose last label has now arrived to the memory."""
-        if self.replay is None:
-            return
-        done = example.fresh[:, -1] if example.fresh is not None else torch.ones(len(window), dtype=torch.bool)
-        target = self.frame.teach(example, window, whole=True)
+        assert self.replay is not None
         # What a network gone astray put out must not become what its outputs are pulled to.
-        sound = output.abs() < self.frame.farthest if self.learning.distil else output.isfinite()
-        done = done.to(window.device) & target.isfinite().any(1) & sound.all(1)
-        if bool(done.any()):
-            extra = (output[done],) if self.learning.distil else ()
-            self.replay.add(window[done], target[done], *extra)
+        limit = self.frame.farthest if self.learning.distil else math.inf
+        output = output[: len(window)]
+        if example.fresh is not None or len(window) > 1 or not farthest < limit:
+            target = self.frame.teach(example, window, whole=True)
+            done = (output.abs() < limit).all(1) & target.isfinite().any(1)
+            if example.fresh is not None:
+                done &= example.fresh[:, -1].to(window.device)
+            window, target, output = window[done], target[done], output[done]
+        if len(window):
+            self.replay.add(window, target, *((output,) if self.learning.distil else ()))
 
     # ---- state ---------------------------------------------------------------------------------------------------
 

@@ -21,14 +21,14 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "cone_free": (None, [_P]),
     "cone_weights": (ctypes.c_int64, [_P]),
     "cone_forward": (_I, [_P, _P, _P, _I, _P, _P]),
-    "cone_backward": (_I, [_P, _P, _P, _I]),
+    "cone_backward": (_I, [_P, _P, _P, _P, _I]),
     "cone_gradient": (None, [_P, _P]),
     "cone_tap": (None, [_P, _I, _P, _P]),
     "step_judge": (None, [_P, _P, _P, _P, _I, _I, _I, _P, _P, _P]),
     "step_bound": (_D, [_P]),
     "step_descend": (None, [_P, _P, _P, _P, _P]),
     "curve_known": (_I, [_P, _P, _P, _D, _P]),
-    "curve_probe": (_I, [_P, _P, _P, _I, _I, _I, _P]),
+    "curve_probe": (_I, [_P, _P, _P, _P, _I, _I, _I, _P]),
     "curve_blend": (_I, [_P, _P, _D, _P, _P, _P, _P]),
     "curve_invert": (_I, [_P, _P, _P, _D, _D, _P, _P, _P]),
     "curve_solve": (_D, [_P, _P, _P, _D]),
@@ -106,5 +106,5 @@ class Context:
 
     def backward(self, weights: int, pull: Tensor) -> None:
         """Pull `(N, m)` back through the last forward pass, whose batch repeats until `N` is reached."""
-        if not self.library.cone_backward(self.address, weights, at(pull), len(pull)):
+        if not self.library.cone_backward(self.address, weights, at(pull), None, len(pull)):
             raise MemoryError(f"no memory for the gradients of {len(pull)} examples")

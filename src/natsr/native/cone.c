@@ -50,6 +50,7 @@ static void free_backward(cone *c)
             release(&v->pull[k]), release(&v->sink[k]);
     }
     release(&c->pull), release(&c->input_grad), release(&c->dense_out), release(&c->dense_grad), release(&c->around_to);
+    release(&c->owner);
     c->grad_room = 0;
 }
 
@@ -242,13 +243,14 @@ static int reserve_backward(cone *c, int32_t N)
     c->around_to = zeroed((size_t)N, sizeof(int32_t));
     for (long n = 0; c->around_to && n < N; n++)
         c->around_to[n] = (int32_t)((n * rows + ahead + first->src - 1) * c->width);
+    c->owner = zeroed((size_t)N, sizeof(int32_t));
     c->pull = zeroed((size_t)N * c->outputs, sizeof(float));
     c->input_grad = zeroed((size_t)N * c->read * c->width, sizeof(float));
     c->dense_out = evenly(N, c->outputs);
     c->dense_grad = evenly((long)N * c->read, c->width);
     c->layer->g = c->input_grad, c->layer->go = c->dense_grad;
     head->g = c->pull, head->go = c->dense_out;
-    ok = ok && c->around_to && c->pull && c->input_grad && c->dense_out && c->dense_grad;
+    ok = ok && c->owner && c->around_to && c->pull && c->input_grad && c->dense_out && c->dense_grad;
     if (ok) {
         projection->g = last->g, projection->go = last->to;
         c->grad_room = N;
@@ -368,7 +370,7 @@ static void pull_back(cone *c, conv *v, const float *w, float *sink, long sink_r
     const long size = (long)v->src * v->in;
     for (long n = 0; n < c->N; n++) {
         float *out = sink + (n * sink_rows + sink_ahead) * v->in;
-        const float *slope = v->d + n % c->B * size;
+        const float *slope = v->d + c->owner[n] * size;
         for (long i = 0; i < size; i++)
             out[i] *= slope[i];
     }
@@ -396,11 +398,14 @@ static void pull_around(cone *c, const conv *v, const float *w, float *sink, lon
             c->around_to);
 }
 
-int cone_backward(cone *c, const float *w, const float *pull, int32_t N)
+/* Pull N rows back; row n belongs to example owner[n], or n % B. */
+int cone_backward(cone *c, const float *w, const float *pull, const int32_t *owner, int32_t N)
 {
     if (!reserve_backward(c, N))
         return 0;
     c->N = N;
+    for (int32_t n = 0; n < N; n++)
+        c->owner[n] = owner ? owner[n] : n % c->B;
     memcpy(c->pull, pull, (size_t)N * c->outputs * sizeof(float));
     const layer *head = c->layer + c->layers - 1;
     conv *last = c->convs + 2 * c->blocks - 1;
@@ -415,7 +420,7 @@ int cone_backward(cone *c, const float *w, const float *pull, int32_t N)
     if (c->has_keep)
         for (long n = 0; n < N; n++)
             for (long i = 0; i < c->top; i++)
-                last->g[last->to[n] + i] *= c->keep[n % c->B * c->top + i];
+                last->g[last->to[n] + i] *= c->keep[(long)c->owner[n] * c->top + i];
     for (int q = 2 * c->blocks - 2; q >= 0; q -= 2) {
         conv *one = c->convs + q, *two = one + 1, *below = q ? one - 1 : NULL;
         float *sink = below ? below->g : c->input_grad;

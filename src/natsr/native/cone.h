@@ -49,6 +49,7 @@ typedef struct cone {
     int32_t *dense_result, *around_to; /* outputs; where the projection's input gradient goes */
     float *packed;
     int32_t *packed_to;
+    int32_t *owner; /* the example of each row of the last backward pass */
 } cone;
 
 #define EXPORT __attribute__((visibility("default")))
@@ -70,7 +71,7 @@ EXPORT cone *cone_new(const int32_t *sizes, const int32_t *convs);
 EXPORT void cone_free(cone *c);
 EXPORT int64_t cone_weights(const cone *c);
 EXPORT int cone_forward(cone *c, const float *w, const float *window, int32_t B, const float *keep, float *output);
-EXPORT int cone_backward(cone *c, const float *w, const float *pull, int32_t N);
+EXPORT int cone_backward(cone *c, const float *w, const float *pull, const int32_t *owner, int32_t N);
 EXPORT void cone_gradient(const cone *c, float *flat);
 EXPORT void cone_tap(const cone *c, int32_t index, float *inputs, float *grads);
 

@@ -67,10 +67,12 @@ static void narrow(rows_tile f, long mr, ROWS_ARGS, long cols)
     static const int32_t beside[2 * MR] = {0,           NV * VL,     2 * NV * VL, 3 * NV * VL,
                                            4 * NV * VL, 5 * NV * VL, 6 * NV * VL, 7 * NV * VL,
                                            8 * NV * VL, 9 * NV * VL, 10 * NV * VL, 11 * NV * VL};
-    float part[2 * MR * NV * VL] __attribute__((aligned(64))) = {0};
+    float part[2 * MR * NV * VL] __attribute__((aligned(64)));
     const size_t bytes = (size_t)cols * sizeof(float);
-    for (long r = 0; start == FROM_RESULT && r < mr; r++)
+    for (long r = 0; start == FROM_RESULT && r < mr; r++) {
+        memset(part + beside[r], 0, NV * VL * sizeof(float));
         memcpy(part + beside[r], c + co[r], bytes);
+    }
     f(a, ao, K, b, ldb, start, bias, part, beside);
     for (long r = 0; r < mr; r++)
         memcpy(c + co[r], part + beside[r], bytes);
@@ -101,8 +103,8 @@ void product(const float *a, const int32_t *ao, long M, long K, const float *b, 
 INLINE void tile_outer(const int mr, const int nv, const float *x, const int32_t *xo, const float *y,
                        const int32_t *yo, long rows, int add, float *c, long ldc)
 {
-    vec acc[MR][NV];
-#pragma GCC unroll 8
+    vec acc[2 * MR][NV];
+#pragma GCC unroll 16
     for (int r = 0; r < mr; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
@@ -113,7 +115,7 @@ INLINE void tile_outer(const int mr, const int nv, const float *x, const int32_t
 #pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
             yv[j] = ld(yp + j * VL);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < mr; r++) {
             const float s = xp[r];
 #pragma GCC unroll 4
@@ -121,7 +123,7 @@ INLINE void tile_outer(const int mr, const int nv, const float *x, const int32_t
                 acc[r][j] += s * yv[j];
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < mr; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < nv; j++)
@@ -137,20 +139,27 @@ typedef void (*outer_tile)(OUTER_ARGS);
 #define OUTER6(nv) OUTER(1, nv) OUTER(2, nv) OUTER(3, nv) OUTER(4, nv) OUTER(5, nv) OUTER(6, nv)
 #define ONAMES(nv) outer_1_##nv, outer_2_##nv, outer_3_##nv, outer_4_##nv, outer_5_##nv, outer_6_##nv
 
-OUTER6(1) OUTER6(2)
+#define OUTER12(nv) OUTER6(nv) OUTER(7, nv) OUTER(8, nv) OUTER(9, nv) OUTER(10, nv) OUTER(11, nv) OUTER(12, nv)
+#define ONAMES12(nv) ONAMES(nv), outer_7_##nv, outer_8_##nv, outer_9_##nv, outer_10_##nv, outer_11_##nv, outer_12_##nv
+
 #if NV == 4
-OUTER6(3) OUTER6(4)
-static const outer_tile outers[4][6] = {{ONAMES(1)}, {ONAMES(2)}, {ONAMES(3)}, {ONAMES(4)}};
+OUTER12(1) OUTER12(2) OUTER6(3) OUTER6(4)
+static const outer_tile tall_outers[2][12] = {{ONAMES12(1)}, {ONAMES12(2)}};
+static const outer_tile wide_outers[4][12] = {{ONAMES(1)}, {ONAMES(2)}, {ONAMES(3)}, {ONAMES(4)}};
 #else
-static const outer_tile outers[2][6] = {{ONAMES(1)}, {ONAMES(2)}};
+OUTER12(1) OUTER6(2)
+static const outer_tile tall_outers[1][12] = {{ONAMES12(1)}};
+static const outer_tile wide_outers[2][12] = {{ONAMES(1)}, {ONAMES(2)}};
 #endif
 
 static void narrow_outer(outer_tile f, long mr, OUTER_ARGS, long cols)
 {
-    float part[MR * NV * VL] __attribute__((aligned(64))) = {0};
+    float part[2 * MR * NV * VL] __attribute__((aligned(64)));
     const size_t bytes = (size_t)cols * sizeof(float);
-    for (long r = 0; add && r < mr; r++)
+    for (long r = 0; add && r < mr; r++) {
+        memset(part + r * NV * VL, 0, NV * VL * sizeof(float));
         memcpy(part + r * NV * VL, c + r * ldc, bytes);
+    }
     f(x, xo, y, yo, rows, add, part, NV * VL);
     for (long r = 0; r < mr; r++)
         memcpy(c + r * ldc, part + r * NV * VL, bytes);
@@ -159,32 +168,31 @@ static void narrow_outer(outer_tile f, long mr, OUTER_ARGS, long cols)
 void outer(const float *x, const int32_t *xo, long I, const float *y, const int32_t *yo, long N, long rows, int add,
            int upper, float *c, long ldc)
 {
-    const long wide_cols = NV * VL;
+    /* Above the diagonal: narrower panels leave less below it to be computed in vain. */
+    const long width = (upper ? NV / 2 : NV) * VL, height = upper ? 2 * MR : MR;
     if (rows == 0 && !add) {
         for (long i = 0; i < I; i++)
             memset(c + i * ldc, 0, (size_t)N * sizeof(float));
         return;
     }
-    /* Rows in pieces that stay in the nearest cache while every tile of the result takes them in. */
-    long piece = 24576 / (N < wide_cols ? wide_cols : N > 512 ? 512 : N);
+    /* Rows in pieces that stay in a near cache while every tile of the result takes them in. */
+    long piece = 24576 / (N < NV * VL ? NV * VL : N > 512 ? 512 : N);
     piece = rows <= piece + piece / 2 ? rows : piece;
-    for (long k = 0; k < rows; k += piece) {
-        const long count = rows - k < piece + piece / 2 ? rows - k : piece;
-        for (long n = 0; n < N; n += wide_cols) {
-            const long cols = least(N - n, wide_cols), nv = (cols + VL - 1) / VL;
+    for (long k = 0, count; k < rows; k += count) {
+        count = rows - k < piece + piece / 2 ? rows - k : piece;
+        for (long n = 0; n < N; n += width) {
+            const long cols = least(N - n, width), nv = (cols + VL - 1) / VL;
             const long last = upper ? least(I, n + cols) : I;
-            for (long i = 0; i < last; i += MR) {
-                const long mr = least(last - i, MR);
-                const outer_tile f = outers[nv - 1][mr - 1];
+            for (long i = 0; i < last; i += height) {
+                const long mr = least(last - i, height);
+                const outer_tile f = upper ? tall_outers[nv - 1][mr - 1] : wide_outers[nv - 1][mr - 1];
                 float *to = c + i * ldc + n;
-                if (cols % VL)
+                if (cols % VL && n + nv * VL > ldc) /* rows of the result that have room to spare need no care */
                     narrow_outer(f, mr, x + i, xo + k, y + n, yo + k, count, add || k > 0, to, ldc, cols);
                 else
                     f(x + i, xo + k, y + n, yo + k, count, add || k > 0, to, ldc);
             }
         }
-        if (count != piece)
-            break;
     }
 }
 

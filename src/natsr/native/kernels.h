@@ -47,7 +47,7 @@ void product(const float *a, const int32_t *ao, long M, long K, const float *b, 
              const float *bias, float *c, const int32_t *co);
 
 /* C (I, N) = start + Σ_k x_k y_kᵀ over `rows` rows at x + xo[k] and y + yo[k]; with `upper`, on and above the diagonal
- * at least. */
+ * at least. Columns between N and ldc may be written to. */
 void outer(const float *x, const int32_t *xo, long I, const float *y, const int32_t *yo, long N, long rows, int add,
            int upper, float *c, long ldc);
 

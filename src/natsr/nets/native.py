@@ -101,7 +101,13 @@ class NativeTCN(ConeTCN):
     @property
     def is_native(self) -> bool:
         """Whether C does the work: not after a move to another device."""
-        return self.compiled is not None and self.weights.device.type == "cpu"
+        return self.compiled is not None
+
+    def to(self, device: torch.device) -> ConeTCN:
+        """Move the weights; anywhere but on the CPU torch takes over."""
+        super().to(device)
+        self.compiled = library() if device.type == "cpu" else None
+        return self
 
     def place(self) -> int:
         """Where the weights lie; a little room after their end is made sure of."""
