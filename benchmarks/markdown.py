@@ -172,20 +172,6 @@ def _lowest(table: Table, rows: Sequence[Row], columns: Iterable[Column]) -> str
     return min(means, key=lambda variant: means[variant]) or "as it is" if means else MISSING
 
 
-def speed(paths: Paths) -> list[str]:
-    """Milliseconds of a step, with the machine."""
-    found = json.loads(paths[0].read_text(encoding="utf-8"))
-    machine, rows = found["machine"], found["rows"]
-    lines = [head("step", ["H", "cone, ms", "dense with autograd, ms", "ratio"])]
-    for row in rows:
-        figures = [f"{row['horizon']}", f"{row['cone_ms']:.2f}", f"{row['dense_ms']:.2f}", f"{row['ratio']:.1f}"]
-        lines.append(f"| {row['step']} | {' | '.join(figures)} |")
-    repeats = sorted({row["repeats"] for row in rows})
-    counted = f"{repeats[0]} to {repeats[-1]}" if len(repeats) > 1 else f"{repeats[0]}"
-    made = f"- {machine['cpu']}, {machine['threads']} thread(s), torch {machine['torch']}, natsr {machine['natsr']}"
-    return [*lines, "", f"- medians of {counted} steps, the two sides taking turns", made]
-
-
 def bounds(paths: Paths) -> list[str]:
     """Lengths of updates, in bounds."""
     rows = json.loads(paths[0].read_text(encoding="utf-8"))["rows"]

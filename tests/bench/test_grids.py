@@ -57,6 +57,12 @@ def test_every_combination_is_a_cell_and_the_first_seed_comes_first(tmp_path: Pa
     assert found.out == tmp_path / "results" / "r.jsonl" and found.also == (tmp_path / "other.jsonl",)
 
 
+def test_a_method_may_have_fewer_seeds(tmp_path: Path) -> None:
+    cells = grid(tmp_path, SMALL.replace("rls = {}", "rls = { seeds = [1], ridge = 2.0 }")).unique()
+    assert {(cell.method, cell.seed) for cell in cells} == {("natsr", 0), ("natsr", 1), ("rls", 1)}
+    assert {cell.options for cell in cells if cell.method == "rls"} == {(("ridge", 2.0),)}
+
+
 def test_results_count_wherever_they_are_and_were_computed(tmp_path: Path) -> None:
     found = grid(tmp_path)
     first, second, *_ = found.unique()

@@ -109,7 +109,8 @@ def test_honest_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
     keep(tmp_path / "honest-complete.jsonl", [*results, *(measured(c, 1.55) for c in cells("rls", "partial"))])
     text = section(rendered(tmp_path), "Honest beside published")
     assert line(text, "natsr")[1:6] == ["0.97", "1.000 ± 0.100", "<u>1.600 ± 0.100</u>", "–", "**0.500 ± 0.000**"]
-    assert line(text, "rls")[1:5] == ["–", "–", "**1.500 ± 0.100**", "1.550 ± 0.100"]
+    # Nothing in it is random, so its first seed is all that is asked for.
+    assert line(text, "rls")[1:5] == ["–", "–", "**1.400**", "1.450"]
 
 
 def test_the_full_width_is_shown(tmp_path: Path) -> None:
@@ -214,15 +215,6 @@ def test_the_order_of_the_lines_does_not_matter(tmp_path: Path) -> None:
     text = section(page, "ETTh1, honest")
     found = [row.split(" | ")[0] for row in text.splitlines() if "1.000 ± 0.100" in row]
     assert found[:4] == ["| natsr", "| er", "| rls", "| last_value"]  # networks first, whatever the file begins with
-
-
-def test_the_speed_of_a_step_is_shown_with_its_machine(tmp_path: Path) -> None:
-    machine = {"cpu": "Some CPU", "threads": 1, "torch": "2.0", "natsr": "0.1.0"}
-    row = {"step": "er", "horizon": 24, "repeats": 100, "cone_ms": 4.0, "dense_ms": 50.0, "ratio": 12.5}
-    (tmp_path / "speed-step.json").write_text(json.dumps({"machine": machine, "rows": [row]}), encoding="utf-8")
-    text = section(rendered(tmp_path), "Speed of a step")
-    assert line(text, "er") == ["er", "24", "4.00", "50.00", "12.5"]
-    assert "medians of 100 steps" in text and "Some CPU, 1 thread(s), torch 2.0, natsr 0.1.0" in text
 
 
 def test_damaged_results_are_refused(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def _grid(path: Path, found: dict[str, Any]) -> Grid:
     cells = []
     for seed in _listed(found, "seeds", int):  # the first seed of everything before the second of anything
         for part in _listed(found, "part", dict):
-            names = _listed(part, "methods", str, list(methods))
+            names = [m for m in _listed(part, "methods", str, list(methods)) if _has(methods, m, seed)]
             for dataset in _listed(part, "datasets", str):
                 for horizon in _listed(part, "horizons", int):
                     for protocol in protocols:
@@ -194,10 +194,16 @@ def _setting(entry: dict[str, Any]) -> Setting:
     return Setting(_taken(entry, "group", str), _taken(entry, "name", str), _taken(entry, "options", dict))
 
 
-def _cell(base: Cell, method: str, methods: Mapping[str, dict[str, Option]], setting: Setting) -> Cell:
+def _has(methods: Mapping[str, dict[str, Any]], method: str, seed: int) -> bool:
+    """Whether the method is run with this seed."""
     if method not in methods:
         raise OptionError(f"method {method!r} has no line under [methods]; {nearest(method, list(methods))}")
+    return seed in _listed(methods[method], "seeds", int, [seed])
+
+
+def _cell(base: Cell, method: str, methods: Mapping[str, dict[str, Option]], setting: Setting) -> Cell:
     options = {**methods[method], **setting.options}
+    options.pop("seeds", None)
     tuned_on = check_tuned_on(str(options.pop("tuned_on", "nothing")))
     return replace(base, method=method, tuned_on=tuned_on, options=tuple(options.items()))
 

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The rate and the average of the fast NatSR, tuned as the published ones were: on the stream of ETTh1 itself, under the
+# published protocol (the first 1,500 steps, H = 24). Then: natsr table benchmarks/results/etth1-tuning-published.jsonl
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+NATSR=${NATSR:-.venv/bin/natsr}
+OUT=${OUT:-benchmarks/results/etth1-tuning-published.jsonl}
+$NATSR tune --method natsr_fast --dataset ETTh1 --tuned-on test --max-steps 1500 --horizons 24 --trials 8 --out "$OUT"
