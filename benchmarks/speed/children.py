@@ -11,7 +11,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,12 +29,12 @@ def ask(*words: str | int, timeout: float = 900.0) -> Found:
 
 
 def seconds_of(*command: str, repeats: int = 3) -> float:
-    """The least time that a command takes in a fresh process."""
+    """The least processor time that a command takes in a fresh process, the processes it starts included."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = sum(os.times()[2:4])  # of children that have ended
         subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
-        times.append(time.perf_counter() - start)
+        times.append(sum(os.times()[2:4]) - start)
     return min(times)
 
 
@@ -98,30 +97,27 @@ def flat(steps: int, looks: int = 5) -> Found:
 
 
 def start() -> Found:
-    """Seconds of `import natsr` and its first use once torch is there, and of `natsr --help`, in fresh processes."""
-    code = (
-        "import time, torch; began = time.perf_counter(); import natsr; natsr.Live; print(time.perf_counter() - began)"
-    )
-    beyond = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(3)
-    ]
-    # In a cache of its own, so that there is something to compile.
-    compile_code = (
-        "import time, torch; from natsr.native import build; t = time.perf_counter(); found = build.library(); "
-        "print(time.perf_counter() - t if found else -1)"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"XDG_CACHE_HOME": folder}
-        command = [sys.executable, "-c", compile_code]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    """Processor seconds of `import natsr` and its first use beyond torch, of compiling, and of `natsr --help`."""
+    clock = "import os, torch; t = sum(os.times()[:4]); "
+    told = "; print(sum(os.times()[:4]) - t)"
+    beyond = [_printed(f"{clock}import natsr; natsr.Live{told}") for _ in range(3)]
+    compiling = f"{clock}from natsr.native import build; found = build.library(){told} if found else print(-1)"
+    with tempfile.TemporaryDirectory() as folder:  # a cache of its own, so that there is something to compile
+        compiled = _printed(compiling, XDG_CACHE_HOME=folder)
     script = Path(sys.executable).with_name("natsr")
     return {
         "import_torch_s": round(seconds_of(sys.executable, "-c", "import torch"), 3),
         "import_natsr_beyond_torch_s": round(min(beyond), 3),
-        "compile_s": round(float(done.stdout), 3),
+        "compile_s": round(compiled, 3),
         "help_s": round(seconds_of(str(script), "--help"), 3),
     }
+
+
+def _printed(code: str, **more: str) -> float:
+    """The number that a fresh Python prints."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | more)
+    return float(done.stdout)
 
 
 def main(words: list[str]) -> None:

@@ -92,6 +92,6 @@ def _start(sections: dict[str, Section]) -> Iterator[Claim]:
         ("`natsr --help`", "help_s", HELP_S),
         ("first use: compiling the step, once", "compile_s", COMPILE_S),
     ):
-        if (seconds := number(row, name)) < 0:
+        if name not in row or (seconds := number(row, name)) < 0:
             continue  # there is no compiler
         yield Claim(what, f"under {most:g} s", f"{seconds:.2f} s", seconds < most)

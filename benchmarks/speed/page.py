@@ -213,7 +213,8 @@ def remembers(sections: dict[str, Section]) -> list[str]:
         row = sections["start"].rows[0]
         lines += [
             f"`import natsr` and its first use take {number(row, 'import_natsr_beyond_torch_s'):.2f} s beyond torch "
-            f"(torch itself {number(row, 'import_torch_s'):.2f} s); `natsr --help` {number(row, 'help_s'):.2f} s.",
+            f"(torch itself {number(row, 'import_torch_s'):.2f} s); `natsr --help` {number(row, 'help_s'):.2f} s; "
+            "processor time, in fresh processes.",
             "",
             on(sections["start"]),
             "",
