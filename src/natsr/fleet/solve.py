@@ -152,13 +152,19 @@ def _inverse(stack: Tensor, shift: Tensor | None) -> tuple[Tensor]:
     eye = torch.eye(stack.shape[-1], dtype=stack.dtype, device=stack.device)
     shifted = stack + shift.to(stack)[:, None, None] * eye
     lower, failed = torch.linalg.cholesky_ex(shifted)
-    inverse = torch.cholesky_inverse(lower)
+    inverse = torch.cholesky_inverse(_without(failed, lower))
     if bool(failed.any()):
         worse = failed.nonzero()[:, 0]
         lower, failed = torch.linalg.cholesky_ex(shifted[worse].double())
-        again = torch.cholesky_inverse(lower).to(stack)
+        again = torch.cholesky_inverse(_without(failed, lower)).to(stack)
         inverse[worse] = torch.where((failed > 0)[:, None, None], torch.nan, again)
     return (inverse,)
+
+
+def _without(failed: Tensor, lower: Tensor) -> Tensor:
+    """The factors with identities in the place of those that do not exist, which would end the whole batch."""
+    eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    return torch.where((failed > 0)[:, None, None], eye, lower)
 
 
 def _eigh(stack: Tensor, _: Tensor | None) -> tuple[Tensor, Tensor]:
