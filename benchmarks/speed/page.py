@@ -25,7 +25,7 @@ MISSING = ["**Missing:** there are no such results yet.", ""]
 HEAD = """# Speed
 
 What one online step costs, and what of that could still go. Written by `make bench-speed-page` from
-`benchmarks/results/speed.json` and `benchmarks/results/curvature.json`; nothing here is edited by hand.
+`benchmarks/results/speed.json` and `curvature.json` beside it; nothing here is edited by hand.
 
 Every step is timed in one process beside two references, in turns, so that the machine's noise falls on all of them:
 
