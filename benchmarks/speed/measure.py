@@ -16,7 +16,7 @@ import torch
 from benchmarks.speed.growth import grown
 from benchmarks.speed.memory import flat, peaks, starts
 from benchmarks.speed.stages import staged
-from benchmarks.speed.steps import CHANNELS, HORIZONS, number, rates, timed, with_means
+from benchmarks.speed.steps import CHANNELS, FEWER, HORIZONS, SHAPES, Shapes, number, rates, timed, with_means
 from benchmarks.speed.store import Row, Run, Unit
 from rich.console import Console
 from rich.table import Table
@@ -24,12 +24,12 @@ from rich.table import Table
 SECTIONS = ("steps", "streams", "stages", "growth", "memory", "flat", "start")
 
 
-def plan(name: str, horizons: tuple[int, ...], channels: tuple[int, ...], quick: bool) -> list[Unit]:
+def plan(name: str, shapes: Shapes, quick: bool) -> list[Unit]:
     """What one section is made of."""
     if name == "steps":
-        return timed(horizons, channels, quick)
+        return timed(shapes, quick)
     if name == "streams":
-        return rates(horizons, channels, quick)
+        return rates(shapes, quick)
     plans = {"stages": staged, "growth": grown, "memory": peaks, "flat": flat, "start": starts}
     return plans[name](quick)
 
@@ -65,7 +65,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="rough: fewer repeats, shorter streams")
+    parser.add_argument("--quick", action="store_true", help="rough: fewer repeats and shapes, shorter streams")
     parser.add_argument("--only", default=",".join(SECTIONS), help="some of the sections")
     parser.add_argument("--horizons", type=numbers, help="time steps at these only, and keep nothing")
     parser.add_argument("--channels", type=numbers, help="time steps at these only, and keep nothing")
@@ -73,7 +73,8 @@ def main() -> None:
     torch.set_num_threads(1)
     console, began = Console(), time.perf_counter()
     partly = given.horizons is not None or given.channels is not None
-    horizons, channels = given.horizons or HORIZONS, given.channels or CHANNELS
+    chosen = [(h, c) for c in given.channels or CHANNELS for h in given.horizons or HORIZONS]
+    shapes = chosen if partly else FEWER if given.quick else SHAPES
     run = Run(given.quick, None) if partly else Run(given.quick)
 
     def said(what: str) -> None:
@@ -81,7 +82,7 @@ def main() -> None:
 
     found: dict[str, list[Row]] = {}
     for name in ("steps", "streams") if partly else given.only.split(","):
-        found[name] = run.section(name, plan(name, horizons, channels, given.quick), said)
+        found[name] = run.section(name, plan(name, shapes, given.quick), said)
     if "steps" in found:
         console.print(table_of(with_means(found.pop("steps"), found.get("streams", []))))
     for name, rows in found.items():

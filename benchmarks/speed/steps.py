@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.speed.cases import CASES, contestants, counted, shaped
 from benchmarks.speed.store import Row, Unit
 from benchmarks.speed.streams import streamed
 from benchmarks.speed.timing import in_turns
 
 HORIZONS, CHANNELS = (1, 24, 48), (7, 12, 321)
+Shapes = Sequence[tuple[int, int]]  # horizon and columns
+SHAPES: Shapes = [(horizon, channels) for channels in CHANNELS for horizon in HORIZONS]
+#: Of a quick run.
+FEWER: Shapes = [(24, 7), (1, 7), (48, 7), (24, 12), (24, 321)]
 FORMS = ("fast", "torch", "textbook", "floor")
 #: What a mean is made of besides the plain step, and the count on a stream that says how often.
 RARE = {"natsr inverting": "inversions", "natsr refresh": "refreshes"}
@@ -28,16 +34,16 @@ def steps_at(horizon: int, channels: int, seconds: float, least_rounds: int) -> 
     return rows
 
 
-def timed(horizons: tuple[int, ...], channels: tuple[int, ...], quick: bool) -> list[Unit]:
+def timed(shapes: Shapes, quick: bool) -> list[Unit]:
     """What the section `steps` is made of."""
 
     def unit(h: int, c: int) -> Unit:
         return Unit(f"H = {h}, C = {c}", lambda: steps_at(h, c, *((0.05, 1) if quick else (0.4, 2))))
 
-    return [unit(h, c) for c in channels for h in horizons]
+    return [unit(h, c) for h, c in shapes]
 
 
-def rates(horizons: tuple[int, ...], channels: tuple[int, ...], quick: bool) -> list[Unit]:
+def rates(shapes: Shapes, quick: bool) -> list[Unit]:
     """What the section `streams` is made of: how often a refresh is due."""
 
     def count(c: int) -> int:
@@ -50,7 +56,7 @@ def rates(horizons: tuple[int, ...], channels: tuple[int, ...], quick: bool) -> 
     def unit(h: int, c: int) -> Unit:
         return Unit(f"H = {h}, C = {c}", lambda: measure(h, c))
 
-    return [unit(h, c) for c in channels for h in horizons]
+    return [unit(h, c) for h, c in shapes]
 
 
 def number(row: Row, name: str) -> float:
