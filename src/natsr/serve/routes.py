@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
@@ -184,8 +185,8 @@ async def get_forecast(
     chosen = _levels(levels)
     if wait and (series.pending or not series.sure):
         reached = asyncio.wrap_future(service.learners.wait(series, series.tail.seq))
-        await asyncio.wait({reached}, timeout=wait)
-        reached.cancel()
+        with contextlib.suppress(TimeoutError, ApiError):  # then the forecast is as old as it is, or says why not
+            await asyncio.wait_for(reached, wait)
     found = service.forecast(series, chosen)
     forecast: LiveForecast = await asyncio.wrap_future(found) if isinstance(found, Future) else found
     return Answer({**forecast_answer(forecast), "pending": series.pending})
@@ -256,9 +257,9 @@ async def get_all_events(request: Request) -> Response:
 
 def _stream(request: Request, wanted: Any) -> StreamingResponse:
     bus = service_of(request).bus
-    subscription = bus.subscribe(wanted)
 
     async def events() -> AsyncIterator[str]:
+        subscription = bus.subscribe(wanted)  # here, so that a reader who never comes leaves nothing behind
         try:
             yield "retry: 2000\n\n"
             while not subscription.closed:

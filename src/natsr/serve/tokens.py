@@ -59,9 +59,9 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._looked = clock.monotonic()
-        self._seen = self._mark()
         self._tokens = read(path)
+        self._looked = clock.monotonic()
+        self._seen: tuple[int, int, int] | None = None  # so that the first look reads it once more
 
     def find(self, token: str) -> Token | None:
         """The token, if it is one of the file's; as many comparisons whether it is or not."""
