@@ -103,3 +103,24 @@ def test_a_decomposition_that_fails_in_single_precision_is_done_in_double(monkey
     found = block.eigen().solve(grad, 0.1, "exact")
     assert found.dtype == torch.float32
     assert_close(found, expected)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@pytest.mark.parametrize("rank", [1, 20])
+def test_inverses_equal_the_dense_solve(scalar: bool, rank: int) -> None:
+    g = torch.tensor(0.7, dtype=torch.float64) if scalar else positive(4, rank, seed=1)
+    block, grad = Kronecker(positive(5, rank), g), normal(5, 4, seed=2)
+    dense = torch.linalg.solve(damped(block, 4, 0.14, "pi"), grad.flatten()).view(5, 4)
+    inverse = block.inverse(0.14)
+    assert_close(inverse.solve(grad), dense)
+    x, y = inverse.solve_rows(torch.eye(5, dtype=torch.float64), grad)
+    assert_close(x.T @ y, dense)
+
+
+def test_what_float32_cannot_invert_is_inverted_in_float64() -> None:
+    rows = torch.randn(2, 30, generator=torch.Generator().manual_seed(0)) * 3e4
+    block = Kronecker(rows.T @ rows, torch.tensor(1e-6))
+    inverse = block.inverse(1e-12)
+    assert inverse.a.isfinite().all() and (inverse.a.diagonal() > 0).all()
+    spoilt = Kronecker(block.a * torch.nan, block.g).inverse(0.1)
+    assert not spoilt.a.isfinite().any()

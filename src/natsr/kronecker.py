@@ -15,6 +15,7 @@ from torch import Tensor
 
 #: `exact`: `(A ⊗ G + τ 1)⁻¹`; `pi`: `(A + π√τ 1)⁻¹ ⊗ (G + √τ/π 1)⁻¹`, the factored rule of Martens and Grosse (2015).
 DampingRule = Literal["exact", "pi"]
+_ROUNDING = 1e-6  # of a matrix in float32, relative to its trace
 
 
 class Kronecker(NamedTuple):
@@ -56,11 +57,13 @@ def _balance(ratio: float) -> float:
 
 
 def _inverse(matrix: Tensor, shift: float) -> Tensor:
-    """`(matrix + shift)⁻¹`; not finite if rounding has left the sum without one even in float64."""
-    shifted = matrix + shift * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    lower, failed = torch.linalg.cholesky_ex(shifted)
+    """`(matrix + shift)⁻¹`; not finite if the matrix is not."""
+    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    lower, failed = torch.linalg.cholesky_ex(matrix + shift * eye)
     if int(failed):
-        lower, failed = torch.linalg.cholesky_ex(shifted.double())
+        # Twice the digits, and what rounding may have made of the smallest eigenvalues on top of the damping.
+        shift += _ROUNDING * float(matrix.trace())
+        lower, failed = torch.linalg.cholesky_ex(matrix.double() + shift * eye.double())
     if int(failed):
         return torch.full_like(matrix, math.nan)
     return torch.cholesky_inverse(lower).to(matrix.dtype)

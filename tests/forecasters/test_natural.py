@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from natsr.fisher import hadamard
 from natsr.forecasters.finish import Sgd
 from natsr.forecasters.frame import Frame
-from natsr.forecasters.natural import Natural, NaturalOptions, WeightedLoss, estimate
+from natsr.forecasters.natural import Damped, Natural, NaturalOptions, WeightedLoss, allotment, estimate
 from natsr.forecasters.neural import Learning, NeuralForecaster, Slots
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import Gaussian, StudentT, fixed_damping
@@ -167,3 +168,76 @@ def test_damping_follows_the_scale_at_each_step_or_at_each_refresh(
 
 def test_a_fixed_law_does_not_open_the_bound() -> None:
     assert fixed_damping(0.5)(1.0) == fixed_damping(0.5)(100.0) == 0.5
+
+
+def test_without_drift_inverses_are_the_eigenbasis() -> None:
+    net = small_net(Task(window=24, horizon=2, channels=1))
+    trace, pull, loss = batch(net, StudentT(50.0, variance=0.3), count=2)
+    found = []
+    ways: tuple[Damped, ...] = ("drift", "step")
+    for damped in ways:
+        options = NaturalOptions(damped=damped, drift=0.0, clip=0.0)
+        natural = Natural[ConeTrace](options, Curvature(rule="pi"), WorstLosses())
+        first = natural.proposed(net, trace, pull, loss, torch.Generator().manual_seed(0))
+        assert first is not None
+        later = dataclasses.replace(loss, likelihood=StudentT(50.0, variance=0.35))
+        second = first.after.proposed(net, trace, pull, later, torch.Generator().manual_seed(0))
+        assert second is not None
+        found.append(second.delta)
+    assert_close(found[0], found[1], rtol=1e-8, atol=1e-10)
+
+
+def test_inverses_are_kept_until_the_damping_has_drifted() -> None:
+    net = small_net()
+    options = NaturalOptions(law=lambda v: v, information="stored", drift=0.2)
+    natural = Natural[ConeTrace](options, Curvature(rule="pi"), WorstLosses(quantile=1e9))
+    trace, pull, loss = batch(net, StudentT(50.0, variance=1.0))
+    made = []
+    for variance in (1.0, 1.19, 0.84, 1.21, 1.1, 0.9):
+        now = dataclasses.replace(loss, likelihood=StudentT(50.0, variance=variance))
+        proposal = natural.proposed(net, trace, pull, now, torch.Generator().manual_seed(0))
+        assert proposal is not None and proposal.info.damping == variance
+        natural = proposal.after
+        made.append(natural.made)
+    assert made == [1.0, 1.0, 1.0, 1.21, 1.21, 0.9]
+
+
+@pytest.mark.parametrize(("window", "known"), [(1, 3), (6, 2)])
+def test_closed_forms_are_what_every_output_gives(window: int, known: int) -> None:
+    task = Task(window=window, horizon=2, channels=2)
+    net = (
+        small_net(task)
+        if window == 1
+        else ConeTCN(task, torch.Generator().manual_seed(0), width=5, depth=0, top=6, dtype=torch.float64)
+    )
+    trace, _, loss = batch(net, StudentT(50.0, variance=0.3))
+    weights = torch.tensor([0.7, 0.1, 0.15, 0.05], dtype=torch.float64)
+    loss = dataclasses.replace(loss, weights=weights)
+    exact = estimate(net, trace, loss, NaturalOptions(probes=0), torch.Generator())
+    moments = net.known_moments(trace, weights)
+    assert len(moments) == known
+    for index, moment in moments.items():
+        assert_close(moment, exact[index].g)
+    few = estimate(net, trace, loss, NaturalOptions(probes=1), torch.Generator())
+    assert all(torch.equal(few[index].g, moment) for index, moment in moments.items())
+    masked = net.trace(torch.randn(4, window, 2, dtype=torch.float64), torch.ones(4, 6, dtype=torch.float64))
+    assert net.known_moments(masked, weights) == {}
+
+
+def test_probes_are_allotted_by_weight() -> None:
+    weights = torch.tensor([0.8, 0.4, 0.1, 0.0])
+    factors = allotment(weights, 8)
+    assert (factors > 0).sum(0).tolist() == [8, 4, 1, 1]
+    assert_close(factors.square().mean(0), torch.ones(4))  # the second moment stays the identity
+    assert (allotment(torch.full((3,), 1 / 3), 5) == 1).all()
+
+
+def test_hadamard_probes_are_orthogonal_signs() -> None:
+    probes = hadamard((8, 3, 16), torch.Generator().manual_seed(0))
+    assert probes.shape == (8, 3, 16) and (probes.abs() == 1).all()
+    for example in range(3):
+        assert_close(probes[:, example] @ probes[:, example].T, 16 * torch.eye(8))
+    assert not torch.equal(probes[:, 0], probes[:, 1])
+    assert hadamard((5, 2, 1), torch.Generator().manual_seed(0)).shape == (5, 2, 1)
+    odd = hadamard((4000, 1, 3), torch.Generator().manual_seed(0))[:, 0]
+    assert_close(odd.T @ odd / 4000, torch.eye(3), atol=1e-3, rtol=0)
