@@ -11,7 +11,8 @@ Both times are kept: the processor's, in the median round, which on a busy machi
 time that passed, in the fastest round, which alone shows what a second core gives. Ratios say which baseline they are
 over. Refreshes of the curvature are left out: they are the same work in every way.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet             measures, and writes results and page
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet --rounds 0  writes the page from the results that are there
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from benchmarks.speed.cases import without_compiler
@@ -44,6 +45,8 @@ SMALL: dict[str, Option] = {"width": 32, "top": 32}
 METHODS: dict[str, dict[str, Option]] = {"ogd": {}, "er": {}, "natsr": {"every": 10**9, "worst": 1e9}}
 SETTLED = 12  # steps before the clock runs: the memory has examples to draw, the curvature is there
 OUT = Path("benchmarks/results/fleet-cpu.json")
+PAGE = Path("docs/fleet.md")
+BEGIN, END = "<!-- measured: written by benchmarks.speed.fleet -->", "<!-- end of what was measured -->"
 
 Step = Callable[[], None]
 
@@ -161,6 +164,18 @@ def table(rows: Sequence[dict[str, str | float]]) -> str:
     return "\n".join(lines)
 
 
+def paged(page: str, content: dict[str, Any]) -> str:
+    """The page with the results in their place."""
+    machine = content["machine"]
+    where = f"""\
+On {machine["cores"]} cores of {machine["cpu"]} ({machine["vectors"]}, torch {machine["torch"]}), with a load of
+{machine["load"]} when it began, on {machine["day"]}: {content["learners"]} learners, milliseconds of one step and one
+forecast of all of them. The processor's time is that of the median round, the time that passed that of the fastest. Where
+the load is above the number of cores, others were at work, and the time that passed says little."""
+    before, rest = page.split(BEGIN)
+    return "\n".join([before + BEGIN, "", where, "", table(content["rows"]), "", END + rest.split(END)[1]])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
@@ -169,11 +184,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    machine = describe()
-    rows = [row for method in given.methods.split(",") for row in measure(method, given.rounds, given.cores)]
-    content = {"machine": machine, "learners": LEARNERS, "options": SMALL, "rows": rows}
-    given.out.write_text(json.dumps(content, indent=1) + "\n")
-    sys.stdout.write(table(rows) + "\n")
+    if given.rounds:
+        machine = describe()
+        rows = [row for method in given.methods.split(",") for row in measure(method, given.rounds, given.cores)]
+        new = {"machine": machine, "learners": LEARNERS, "options": SMALL, "rows": rows}
+        given.out.write_text(json.dumps(new, indent=1) + "\n")
+    content = json.loads(given.out.read_text())
+    PAGE.write_text(paged(PAGE.read_text(), content))
+    sys.stdout.write(table(content["rows"]) + "\n")
 
 
 if __name__ == "__main__":
