@@ -170,8 +170,8 @@ def paged(page: str, content: dict[str, Any]) -> str:
     where = f"""\
 On {machine["cores"]} cores of {machine["cpu"]} ({machine["vectors"]}, torch {machine["torch"]}), with a load of
 {machine["load"]} when it began, on {machine["day"]}: {content["learners"]} learners, milliseconds of one step and one
-forecast of all of them. The processor's time is that of the median round, the time that passed that of the fastest. Where
-the load is above the number of cores, others were at work, and the time that passed says little."""
+forecast of all of them. The processor's time is that of the median round, the time that passed that of the fastest.
+Where the load is above the number of cores, others were at work, and the time that passed says little."""
     before, rest = page.split(BEGIN)
     return "\n".join([before + BEGIN, "", where, "", table(content["rows"]), "", END + rest.split(END)[1]])
 
