@@ -114,7 +114,7 @@ def test_failures_are_counted_and_data_that_is_not_there_is_left_out(
     path = grid(tmp_path, series, "ECL")
     code, text, remarks = natsr("bench", path, "--seeds", 0, "--horizons", 3)
     assert code == 1 and "failed" in text
-    assert "4 cells are left out: ECL.csv" in remarks and "no network" in remarks
+    assert "4 cells left out: ECL.csv" in remarks and "no network" in remarks
     assert "2 cells done, 2 failed, 4 left" in remarks
 
 

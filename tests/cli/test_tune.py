@@ -51,6 +51,11 @@ def test_a_search_never_looks_at_the_stream_unless_told_to(series: Path, tmp_pat
     assert code == 0 and (result.cell.part, result.cell.protocol, result.cell.tuned_on) == ("online", "paper", "test")
 
 
+def test_help_has_an_example() -> None:
+    code, text, _ = natsr("tune", "--help")
+    assert code == 0 and "Examples" in text and "--tuned-on" in text
+
+
 def test_mistakes(series: Path, tmp_path: Path) -> None:
     for arguments, said in (
         (("--method", "rls"), "no online rate"),

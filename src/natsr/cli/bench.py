@@ -206,7 +206,7 @@ def without_data(cells: list[Cell]) -> set[str]:
         except DataError as error:
             absent.add(cell.dataset)
             count = sum(other.dataset == cell.dataset for other in cells)
-            note(f"{count} cells are left out: {error}")
+            note(f"{count} cell{'s' if count > 1 else ''} left out: {error}")
     return absent
 
 
