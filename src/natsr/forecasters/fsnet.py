@@ -10,13 +10,10 @@ from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.losses import Loss
-from natsr.forecasters.stepping import Taken
-from natsr.forecasters.warm import dropout_mask, masked_error
+from natsr.forecasters.stepping import Labels, Taken, descend, in_order
+from natsr.forecasters.warm import dropout_mask
 from natsr.nets.fsnet import AdaptedTCN
 from natsr.types import State, StateError
-
-#: A gradient beyond this overflows when AdamW squares it.
-LARGEST_GRADIENT = 1e15
 
 
 class FSNetLearner:
@@ -46,18 +43,18 @@ class FSNetLearner:
     def judged(self, window: Tensor) -> Tensor:
         return self.net.forward(window)
 
-    def step(self, window: Tensor, target: Tensor, dropout: float, farthest: float) -> Taken:
+    def step(self, window: Tensor, labels: Labels, dropout: float, farthest: float) -> Taken:
         keep = dropout_mask((len(window), self.net.hidden), dropout, self.generator)
         trace = self.net.trace(window, None if keep is None else keep.to(window))
         if not float(trace.output.abs().max()) < farthest:
             return Taken("astray")
-        error, known = masked_error(trace.output, target)
-        loss = float(self.loss.value(error).sum()) / known
-        gradient = self.net.gradient(trace, self.loss.slope(error) * target.isfinite() / known)
-        if not float(gradient.norm()) < LARGEST_GRADIENT:
+        error = labels.error(trace.output)
+        loss = float(self.loss.value(error).sum()) / labels.number
+        gradient = self.net.gradient(trace, self.loss.slope(error) / labels.number)
+        if not in_order(gradient):
             return Taken("refused")
         self.asked += self.net.asked
-        self.finish.step(self.net.weights, gradient)
+        descend(self.finish, self.net.weights, gradient)
         self.net.follow(gradient, self.online)
         return Taken("taken", loss)
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.losses import Loss
-from natsr.forecasters.warm import dropout_mask, masked_error
+from natsr.forecasters.stepping import Labels, descend
+from natsr.forecasters.warm import dropout_mask
 from natsr.nets.adapted import fitting
 from natsr.nets.base import Layer, initial_weights, stack
 from natsr.types import State, StateError, Task
@@ -86,41 +87,44 @@ class Mixing:
         share = torch.sigmoid(self.lasting + self.passing).repeat(self.task.horizon)
         return share * first + (1 - share) * second
 
-    def proposed(self, first: Tensor, second: Tensor, target: Tensor) -> Proposal:
-        """The step on two forecasts and what came, each `(B, m)`, NaN = unknown; changes nothing.
+    def proposed(self, first: Tensor, second: Tensor, labels: Labels) -> Proposal:
+        """The step on two forecasts `(B, m)` and what came; changes nothing.
 
         Where it is not known what came, the small network sees the mixture itself.
         """
-        shape = (len(first), self.task.horizon, self.task.channels)
-        one, other, truth = (part.view(shape) for part in (first, second, target))
-        known = truth.isfinite()
-        count, apart = int(known.sum()), one - other
-        share = torch.sigmoid(self.lasting)
-        mixture = share * one + (1 - share) * other
-        error, _ = masked_error(mixture, truth)
-        by_share = (self.loss.slope(error) * known * apart).sum((0, 1)) / count
-        seen = torch.cat([share * one, (1 - share) * other, torch.where(known, truth, mixture)], 1)
-        said, kept = self._say(seen.transpose(1, 2).reshape(-1, 3 * self.task.horizon))
-        passing = said.view(shape[0], self.task.channels)
-        quick = torch.sigmoid(self.lasting + passing)[:, None]
-        mistake, _ = masked_error(quick * one + (1 - quick) * other, truth)
-        by_quick = (self.loss.slope(mistake) * known * apart).sum(1) / count  # (B, C)
-        by_passing = by_quick * (quick * (1 - quick)).squeeze(1)
-        # The next correction: the mean over examples that tell something about the variable, or the one before.
-        telling = known.any(1).to(one)  # (B, C)
-        total = telling.sum(0)
-        mean = (passing * telling).sum(0) / total.clamp(min=1)
+        B, H, C = len(first), self.task.horizon, self.task.channels
+        apart, share = (first - second).view(B, H, C), torch.sigmoid(self.lasting)
+        one, other = share * first.view(B, H, C), (1 - share) * second.view(B, H, C)
+        mixture = (one + other).flatten(1)
+        error = labels.error(mixture)
+        by_share = (self.loss.slope(error).view(B, H, C) * apart).sum((0, 1))
+        came = labels.target if labels.known is None else torch.where(labels.known, labels.target, mixture)
+        seen = torch.cat([one, other, came.view(B, H, C)], 1).transpose(1, 2).reshape(B * C, 3 * H)
+        said, kept = self._say(seen)
+        passing = said.view(B, C)
+        quick = torch.sigmoid(self.lasting + passing)
+        mistake = labels.error(torch.addcmul(second.view(B, H, C), quick[:, None], apart).flatten(1))
+        by_quick = (self.loss.slope(mistake).view(B, H, C) * apart).sum(1)
+        by_passing = by_quick * (quick * (1 - quick)) / labels.number
         return Proposal(
-            by_share * share * (1 - share),
-            self._gradient(kept, by_passing.reshape(-1, 1)),
-            torch.where(total > 0, mean, self.passing),
-            float(self.loss.value(error).sum()) / count,
+            by_share * (share * (1 - share)) / labels.number,
+            self._gradient(kept, by_passing.view(-1, 1)),
+            self._next(passing, labels),
+            float(self.loss.value(error).sum()) / labels.number,
         )
+
+    def _next(self, passing: Tensor, labels: Labels) -> Tensor:
+        """The next correction: the mean over examples that tell something about a variable, or the one before."""
+        if labels.known is None:
+            return passing.mean(0)
+        telling = labels.known.view(len(passing), -1, self.task.channels).any(1).to(passing)  # (B, C)
+        total = telling.sum(0)
+        return torch.where(total > 0, (passing * telling).sum(0) / total.clamp(min=1), self.passing)
 
     def take(self, proposal: Proposal) -> None:
         """Take the step."""
-        self._finish_weights.step(self.weights, proposal.by_weights)
-        self._finish_lasting.step(self.lasting, proposal.by_lasting)
+        descend(self._finish_weights, self.weights, proposal.by_weights)
+        descend(self._finish_lasting, self.lasting, proposal.by_lasting)
         self.passing.copy_(proposal.passing)
 
     # ---- the small network: two hidden layers of tanh, dropout before each -----------------------------------------

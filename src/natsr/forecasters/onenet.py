@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
-from natsr.forecasters.fsnet import LARGEST_GRADIENT
 from natsr.forecasters.losses import Loss
 from natsr.forecasters.mixing import Mixing
-from natsr.forecasters.stepping import Taken
-from natsr.forecasters.warm import dropout_mask, masked_error
+from natsr.forecasters.stepping import Labels, Taken, descend, in_order
+from natsr.forecasters.warm import dropout_mask
 from natsr.nets.adapted import Scaled, fitting
 from natsr.nets.base import Traced
 from natsr.nets.tcn import ConeTrace
@@ -42,15 +41,14 @@ class Branch(Generic[T]):
         keep = dropout_mask((len(window), self.net.hidden), dropout, self.generator)
         return self.net.body.trace(window, None if keep is None else keep.to(window))
 
-    def gradient(self, trace: T, target: Tensor) -> Tensor:
+    def gradient(self, trace: T, labels: Labels) -> Tensor:
         """Of its own loss."""
-        error, known = masked_error(trace.output, target)
-        pull = self.loss.slope(error) * target.isfinite() / known
+        pull = self.loss.slope(labels.error(trace.output)) / labels.number
         return self.net.pulled(self.net.body.gradient(trace, pull))
 
     def take(self, gradient: Tensor) -> None:
         """One step of AdamW."""
-        self.finish.step(self.net.weights, gradient)
+        descend(self.finish, self.net.weights, gradient)
         self.net.settle()
 
     def state_dict(self) -> State:
@@ -100,16 +98,16 @@ class OneNetLearner:
     def judged(self, window: Tensor) -> Tensor:
         return (self.variables.forward(window) + self.time.forward(window)) / 2
 
-    def step(self, window: Tensor, target: Tensor, dropout: float, farthest: float) -> Taken:
+    def step(self, window: Tensor, labels: Labels, dropout: float, farthest: float) -> Taken:
         variables, time = self.variables.traced(window, dropout), self.time.traced(window, dropout)
         first, second = variables.output, time.output
         if not max(float(first.abs().max()), float(second.abs().max())) < farthest:
             return Taken("astray")
-        by_variables = self.variables.gradient(variables, target)
-        by_time = self.time.gradient(time, target)
-        proposal = self.mixing.proposed(first, second, target)
+        by_variables = self.variables.gradient(variables, labels)
+        by_time = self.time.gradient(time, labels)
+        proposal = self.mixing.proposed(first, second, labels)
         for gradient in (by_variables, by_time, proposal.by_weights, proposal.by_lasting, proposal.passing):
-            if not float(gradient.norm()) < LARGEST_GRADIENT:
+            if not in_order(gradient):
                 return Taken("refused")
         self.variables.take(by_variables)
         self.time.take(by_time)

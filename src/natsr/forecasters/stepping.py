@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.finish import AdamW
 from natsr.forecasters.frame import Frame
 from natsr.forecasters.losses import Loss
-from natsr.forecasters.warm import WarmUp, masked_error
+from natsr.forecasters.warm import WarmUp
+from natsr.native.calls import at, counted, library
 from natsr.nets.adapted import fitting
 from natsr.state import on_device
 from natsr.streams import Windows
@@ -35,6 +37,26 @@ class Taken(NamedTuple):
     loss: float = math.nan
 
 
+class Labels(NamedTuple):
+    """What examples teach."""
+
+    target: Tensor  # (B, m), NaN = unknown
+    known: Tensor | None  # (B, m) bool; None: all of them
+    number: int  # of those that are known
+
+    @classmethod
+    def of(cls, target: Tensor) -> Labels:
+        """See what is known."""
+        known = target.isfinite()
+        count = int(known.sum())
+        return cls(target, None if count == target.numel() else known, count)
+
+    def error(self, output: Tensor) -> Tensor:
+        """`target - output`, and 0 where it is not known."""
+        error = self.target - output
+        return error if self.known is None else torch.where(self.known, error, 0.0)
+
+
 class Learner(Protocol):
     """A network, or several, with a step."""
 
@@ -48,8 +70,8 @@ class Learner(Protocol):
     def judged(self, window: Tensor) -> Tensor:
         """What the warm-up's validation scores."""
 
-    def step(self, window: Tensor, target: Tensor, dropout: float, farthest: float) -> Taken:
-        """Learn from examples with targets `(B, m)`, NaN = unknown; outputs from `farthest` on are astray."""
+    def step(self, window: Tensor, labels: Labels, dropout: float, farthest: float) -> Taken:
+        """Learn from examples, at least one of whose labels is known; outputs from `farthest` on are astray."""
 
     def begin(self, rate: float, online: bool) -> None:
         """Start a phase with fresh optimisers."""
@@ -74,6 +96,28 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: State) -> None:
         """Go on from it; whatever does not fit raises `StateError` and changes nothing."""
+
+
+#: A gradient longer than this overflows when AdamW squares it.
+LARGEST_GRADIENT = 1e15
+
+
+def in_order(gradient: Tensor) -> bool:
+    """Whether a gradient is made of numbers, and not too long to go on with."""
+    flat = gradient.flatten()
+    return float(flat.dot(flat)) < LARGEST_GRADIENT**2
+
+
+def descend(finish: AdamW, weights: Tensor, gradient: Tensor) -> None:
+    """A step of AdamW on a flat vector, compiled where that is possible."""
+    compiled = library() if weights.dtype == torch.float32 and weights.device.type == "cpu" else None
+    if compiled is None:
+        finish.step(weights, gradient)
+        return
+    move = finish.move(weights)
+    assert move.moments is not None
+    mean, square = move.moments.mean, move.moments.square
+    compiled.step_move(counted(move), at(weights), at(mean), at(square), at(gradient), weights.numel())
 
 
 class SteppingForecaster(Forecaster):
@@ -120,8 +164,8 @@ class SteppingForecaster(Forecaster):
     def learn(self, example: Example) -> None:
         self.check_window(example.window)
         window = self.frame.read(example.window, self.learner.like)
-        target = self.frame.teach(example, self.learner.like)
-        if not bool(target.isfinite().any()):
+        labels = Labels.of(self.frame.teach(example, self.learner.like))
+        if not labels.number:
             return
         self.steps += 1
         if not bool(window.isfinite().all()):
@@ -129,7 +173,7 @@ class SteppingForecaster(Forecaster):
             return
         if self.steps % _SANE_EVERY == 0 and self._is_sane(window):
             self._sane = [part.clone() for part in self.learner.vital()]
-        taken = self.learner.step(window, target, 0.0, self.frame.farthest)
+        taken = self.learner.step(window, labels, 0.0, self.frame.farthest)
         if taken.verdict == "taken":
             self._loss = taken.loss
         elif taken.verdict == "refused":
@@ -174,9 +218,7 @@ class SteppingForecaster(Forecaster):
         if not (isinstance(generator, Tensor) and generator.shape == self.generator.get_state().shape):
             raise StateError("the state's random generator is not one of this machine's; it was not written by natsr")
         if len(sane) != len(self._sane):
-            raise StateError(
-                "its sane copy does not fit; load it into a forecaster for the same task and options"
-            )
+            raise StateError("its sane copy does not fit; load it into a forecaster for the same task and options")
         copies = [fitting("a sane copy", one.get("part"), part) for one, part in zip(sane, self._sane, strict=True)]
         numbers = [_whole(counts, name) for name in _COUNTS]
         # Everything else has been tried: if the learner's part does not fit, nothing has been changed.
@@ -215,9 +257,9 @@ def train(
         order = torch.randperm(len(learn), generator=generator)
         for index in range(batches):
             example = learn.batch(order[index * plan.batch : (index + 1) * plan.batch])
-            window, target = frame.read(example.window, learner.like), frame.teach(example, learner.like)
-            if bool(target.isfinite().any()):
-                learner.step(window, target, plan.dropout, math.inf)
+            labels = Labels.of(frame.teach(example, learner.like))
+            if labels.number:
+                learner.step(frame.read(example.window, learner.like), labels, plan.dropout, math.inf)
             progress(epoch * batches + index + 1, plan.epochs * batches, "warm-up")
         score = _mean_loss(learner, loss, judge if len(judge) else learn, frame)
         if score < best_loss:
@@ -238,8 +280,8 @@ def _mean_loss(learner: Learner, loss: Loss, part: Windows, frame: Frame, batch:
     for start in range(0, len(part), batch):
         example = part.batch(torch.arange(start, min(start + batch, len(part))))
         output = learner.judged(frame.read(example.window, learner.like))
-        error, known = masked_error(output, frame.teach(example, learner.like))
-        total, count = total + float(loss.value(error).sum()), count + known
+        labels = Labels.of(frame.teach(example, learner.like))
+        total, count = total + float(loss.value(labels.error(output)).sum()), count + labels.number
     mean = total / count if count else math.inf
     return mean if not math.isnan(mean) else math.inf
 

@@ -54,14 +54,26 @@ class Run(NamedTuple):
     inputs: int  # c
     outputs: int  # o
 
+    @property
+    def stop(self) -> int:
+        """Where the next layer begins."""
+        return self.start + self.number * (self.taps * self.inputs + 1) * self.outputs
+
     def view(self, flat: Tensor) -> Tensor:
         """Their part of a flat vector, `(n, taps·c + 1, o)`, the biases last."""
-        shape = (self.number, self.taps * self.inputs + 1, self.outputs)
-        return flat[self.start : self.start + shape[0] * shape[1] * shape[2]].view(shape)
+        return flat[self.start : self.stop].view(self.number, -1, self.outputs)
 
     def taps_of(self, flat: Tensor) -> Tensor:
         """The same without the biases, `(n, taps, c, o)`."""
-        return self.view(flat)[:, :-1].unflatten(1, (self.taps, self.inputs))
+        return self.view(flat)[:, :-1].view(self.number, self.taps, self.inputs, self.outputs)
+
+
+class Part(NamedTuple):
+    """The weights of a run and their factors in a flat vector, as views."""
+
+    taps: Tensor  # (n, taps, c, o)
+    pairs: Tensor  # `w`, (n, c, o)
+    outputs: Tensor  # `f`, (n, 1, o)
 
 
 def runs(net: ConeTCN | VariablesTCN) -> tuple[Run, ...]:
@@ -70,7 +82,7 @@ def runs(net: ConeTCN | VariablesTCN) -> tuple[Run, ...]:
     for layer, first, taps in _convolutions(net):
         one = Run(layer.start, 1, first, taps, (layer.inputs - 1) // taps, layer.outputs)
         last = found[-1] if found else None
-        if last is not None and last[2:] == one[2:] and last.start + len(last.view(net.weights).flatten()) == one.start:
+        if last is not None and last[2:] == one[2:] and last.stop == one.start:
             found[-1] = last._replace(number=last.number + 1)
         else:
             found.append(one)
@@ -106,6 +118,14 @@ class Scaled(Generic[T]):
             run.view(body.weights)[:, -1].zero_()
         extra = sum(run.number * (run.inputs + 1) * run.outputs for run in self.runs)
         self.weights = torch.cat([body.weights, torch.ones(extra).to(body.weights)])
+        ends = [0, *(end for run in self.runs for end in (run.start, run.stop)), len(body.weights)]
+        self._others = [slice(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)]  # what is no convolution
+        # Memory of the size of the weights is costly to get and to touch, and so are views: both are kept.
+        self._flat = torch.zeros_like(self.weights)
+        self._mine, self._grads = self._parts(self.weights), self._parts(self._flat)
+        self._scales = [torch.empty_like(part.pairs) for part in self._mine]
+        scratch = self.weights.new_empty(max(part.taps.numel() for part in self._mine))
+        self._products = [scratch[: part.taps.numel()].view(part.taps.shape) for part in self._mine]
         self.settle()
 
     @property
@@ -113,36 +133,39 @@ class Scaled(Generic[T]):
         """Width of the last hidden layer."""
         return self.body.hidden
 
-    def _coefficients(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """For each run `w` `(n, c, o)` and `f` `(n, 1, o)` in a flat vector."""
+    def _parts(self, flat: Tensor) -> list[Part]:
+        """Where the runs lie in a flat vector."""
         found, start = [], len(self.body.weights)
         for run in self.runs:
             both = flat[start : start + run.number * (run.inputs + 1) * run.outputs]
             both = both.view(run.number, run.inputs + 1, run.outputs)
-            found.append((both[:, :-1], both[:, -1:]))
+            found.append(Part(run.taps_of(flat), both[:, :-1], both[:, -1:]))
             start += both.numel()
         return found
 
     def settle(self) -> None:
         """Compute the effective weights again; call it whenever `weights` has been changed."""
         effective = self.body.weights
-        effective.copy_(self.weights[: len(effective)])
-        for run, (w, f) in zip(self.runs, self._coefficients(self.weights), strict=True):
-            run.taps_of(effective).mul_((w * (f + 1))[:, None])
+        for part in self._others:
+            effective[part] = self.weights[part]
+        for run, mine, scale in zip(self.runs, self._mine, self._scales, strict=True):
+            torch.mul(mine.pairs, mine.outputs + 1, out=scale)
+            torch.mul(mine.taps, scale[:, None], out=run.taps_of(effective))
 
     def pulled(self, effective: Tensor) -> Tensor:
-        """The gradient by `weights` from the gradient by the effective weights."""
-        flat = torch.empty_like(self.weights)
-        flat[: len(effective)] = effective
-        coefficients = self._coefficients(self.weights)
-        for run, (w, f), (dw, df) in zip(self.runs, coefficients, self._coefficients(flat), strict=True):
-            run.view(flat)[:, -1].zero_()
-            grads, factor = run.taps_of(flat), f + 1
-            products = (grads * run.taps_of(self.weights)).sum(1)
-            torch.mul(products, factor, out=dw)
-            torch.sum(products.mul_(w), 1, keepdim=True, out=df)
-            grads.mul_((w * factor)[:, None])
-        return flat
+        """The gradient by `weights` from the one by the effective weights; it stands until the next call."""
+        for part in self._others:
+            self._flat[part] = effective[part]
+        for run, mine, by, scale, product in zip(
+            self.runs, self._mine, self._grads, self._scales, self._products, strict=True
+        ):
+            grads = run.taps_of(effective)
+            torch.mul(grads, mine.taps, out=product)
+            products = product[:, 0] if run.taps == 1 else product.sum(1)
+            torch.mul(products, mine.outputs + 1, out=by.pairs)
+            torch.sum(products.mul_(mine.pairs), 1, keepdim=True, out=by.outputs)
+            torch.mul(grads, scale[:, None], out=by.taps)
+        return self._flat
 
 
 def fitting(name: str, part: object, like: Tensor) -> Tensor:

@@ -70,6 +70,8 @@ class VariablesTCN:
         self.layers: tuple[Layer, ...] = stack(shapes)
         self.weights = initial_weights(self.layers, generator, dtype)
         self._maps = maps(self.layers, self.weights)
+        self._grads: list[Affine] | None = None
+        self._flat = self.weights
 
     def taps_of(self, dilation: int) -> int:
         """Taps that ever meet a column: all three, or the middle one."""
@@ -78,7 +80,7 @@ class VariablesTCN:
     def to(self, device: torch.device) -> VariablesTCN:
         """Move the weights."""
         self.weights = self.weights.to(device)
-        self._maps = maps(self.layers, self.weights)
+        self._maps, self._grads = maps(self.layers, self.weights), None
         return self
 
     def forward(self, window: Tensor) -> Tensor:
@@ -106,17 +108,18 @@ class VariablesTCN:
         return VariablesTrace(out, rows, tuple(blocks), skip, top, keep)
 
     def gradient(self, trace: VariablesTrace, grad: Tensor) -> Tensor:
-        """The flat gradient of `Σ grad · output` for `grad` `(B, m)`."""
+        """The flat gradient of `Σ grad · output` for `grad` `(B, m)`; it stands until the next call."""
         C = self.task.channels
-        flat = torch.empty_like(self.weights)
-        remaining = list(zip(self.layers, self._maps, strict=True))
+        if self._grads is None:
+            self._flat = torch.empty_like(self.weights)
+            self._grads = maps(self.layers, self._flat)
+        remaining = list(zip(self._grads, self._maps, strict=True))
 
         def back(inputs: Tensor, g: Tensor) -> Tensor:
             """Note the last remaining layer's gradient, and pull `g` through its matrix."""
-            layer, affine = remaining.pop()
-            matrix = layer.view(flat)
-            torch.mm(inputs.T, g, out=matrix[:-1])
-            torch.sum(g, 0, out=matrix[-1])
+            by, affine = remaining.pop()
+            torch.mm(inputs.T, g, out=by.matrix)
+            torch.sum(g, 0, out=by.bias)
             return torch.mm(g, affine.transposed)
 
         with plain_kernels():
@@ -132,7 +135,7 @@ class VariablesTCN:
                 g = torch.ops.aten.gelu_backward(_unpatch(back(patches1, g), C, dilation), before1)
                 skip = g = g.add_(skip)
             back(trace.rows, g)
-        return flat
+        return self._flat
 
 
 def _affine(x: Tensor, layer: Affine) -> Tensor:
