@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from benchmarks.serve.harness import PATIENCE, Nursery, Served, keep, moment, postgres, rows, uninterrupted
+from benchmarks.serve.harness import PATIENCE, Nursery, Postgres, Served, keep, moment, rows, uninterrupted
 
 #: A learner with random numbers, memory and curvature, small so that a row takes little time.
 NATSR: dict[str, Any] = {
@@ -177,8 +177,8 @@ def _where(database: str, folder: str) -> Iterator[str]:
     if database == "sqlite":
         yield folder
     else:
-        with postgres() as url:
-            yield url
+        with Postgres() as server:
+            yield server.url
 
 
 if __name__ == "__main__":

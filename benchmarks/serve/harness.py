@@ -219,34 +219,58 @@ def _started(command: Sequence[object], root: Path, user: str | None) -> subproc
         )  # fmt: skip
 
 
-@contextmanager
-def postgres() -> Iterator[str]:
-    """A server with an empty database, reached through a socket of its own; its URL."""
-    binaries, user = postgres_binaries(), _unprivileged()
-    assert binaries is not None, "PostgreSQL is not installed"
-    root = Path(tempfile.mkdtemp(prefix="pg"))  # short, for the path of a socket may have 107 bytes
-    try:
-        if user:
-            shutil.chown(root, user)
-        data = root / "data"
-        make = [binaries / "initdb", "-D", data, "-A", "trust", "-U", "natsr", "-E", "UTF8", "--locale=C", "-N"]
-        if _started(make, root, user).wait(PATIENCE):
-            raise RuntimeError("initdb failed: " + (root / "log").read_text(errors="replace"))
-        run = [binaries / "postgres", "-D", data, "-k", root, "-c", "listen_addresses="]
-        server = _started(run, root, user)
+class Postgres:
+    """A server with an empty database, reached through a socket of its own; a context manager that always ends it."""
+
+    def __init__(self) -> None:
+        self._user = _unprivileged()
+        self._server: subprocess.Popen[bytes] | None = None
+        self._root = Path(tempfile.mkdtemp(prefix="pg"))  # short, for the path of a socket may have 107 bytes
+        self.url = f"postgresql://natsr@/postgres?host={self._root}"
+
+    def __enter__(self) -> Self:
         try:
-            url = f"postgresql://natsr@/postgres?host={root}"
-            _wait_for(url, server, root / "log")
-            yield url
+            self._make()
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
         finally:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def _command(self, name: str) -> list[object]:
+        binaries = postgres_binaries()
+        assert binaries is not None, "PostgreSQL is not installed"
+        return [binaries / name, "-D", self._root / "data"]
+
+    def _make(self) -> None:
+        if self._user:
+            shutil.chown(self._root, self._user)
+        make = [*self._command("initdb"), "-A", "trust", "-U", "natsr", "-E", "UTF8", "--locale=C", "-N"]
+        if _started(make, self._root, self._user).wait(PATIENCE):
+            raise RuntimeError("initdb failed: " + (self._root / "log").read_text(errors="replace"))
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        run = [*self._command("postgres"), "-k", self._root, "-c", "listen_addresses="]
+        self._server = _started(run, self._root, self._user)
+        _wait_for(self.url, self._server, self._root / "log")
+
+    def stop(self) -> None:
+        """End it, and every connection to it."""
+        server, self._server = self._server, None
+        if server is not None:
             server.send_signal(signal.SIGINT)
             try:
                 server.wait(60)
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from benchmarks.serve.crash import Crash, checked_crashes
-from benchmarks.serve.harness import Nursery, Served, postgres, postgres_binaries
+from benchmarks.serve.harness import (
+    Nursery,
+    Postgres,
+    Served,
+    inside,
+    moment,
+    postgres_binaries,
+    rows,
+    uninterrupted,
+)
 
 import natsr
+from natsr.serve.settings import ServeSettings
 
 
 @pytest.fixture(scope="module")
@@ -19,34 +32,88 @@ def nursery() -> Iterator[Nursery]:
         yield made
 
 
-@contextmanager
-def state(database: str, folder: Path) -> Iterator[str]:
-    if database == "sqlite":
-        yield str(folder / "state")
-    else:
-        with postgres() as url:
-            yield url
+@pytest.fixture(scope="module")
+def database() -> Iterator[Postgres]:
+    if postgres_binaries() is None:
+        pytest.skip("PostgreSQL's initdb is not installed")
+    with Postgres() as server:
+        yield server
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("database", "kills"),
-    [
-        ("sqlite", 4),
-        pytest.param(
-            "postgresql",
-            3,
-            marks=pytest.mark.skipif(postgres_binaries() is None, reason="PostgreSQL's initdb is not installed"),
-        ),
-    ],
-)
-def test_nothing_acknowledged_is_lost(nursery: Nursery, tmp_path: Path, database: str, kills: int) -> None:
-    with state(database, tmp_path) as where:
-        found = checked_crashes(Crash(nursery, where, kills=kills, series=2, rows=300, seed=1, longest=0.7))
+def crashed(nursery: Nursery, state: str, kills: int) -> None:
+    found = checked_crashes(Crash(nursery, state, kills=kills, series=2, rows=300, seed=1, longest=0.7))
     assert found["kills"] == kills
     assert found["acknowledged"] > 0
     assert (found["lost"], found["doubled"], found["strangers"]) == (0, 0, 0)
     assert found["forecasts_compared"] > 0 and found["forecasts_different"] == 0
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_on_sqlite(nursery: Nursery, tmp_path: Path) -> None:
+    crashed(nursery, str(tmp_path / "state"), kills=4)
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_on_postgresql(nursery: Nursery, database: Postgres) -> None:
+    crashed(nursery, database.url, kills=3)
+
+
+@pytest.mark.slow
+def test_a_database_that_goes_away_is_told_and_comes_back(database: Postgres) -> None:
+    settings = {"columns": ["load"], "horizon": 3, "window": 8, "method": "rls"}
+    with inside(ServeSettings(database.url)) as (_, client):
+
+        def post(first: int, last: int) -> httpx.Response:
+            return client.post("/v1/series/away/observations", json={"rows": rows(0, first, last)})
+
+        assert client.put("/v1/series/away", json=settings).status_code == 201
+        assert post(0, 20).json()["accepted"] == 20
+        before = client.get("/v1/series/away/forecast", params={"wait": 60}).json()
+        database.stop()
+        try:
+            refused = post(20, 30)
+            assert refused.status_code == 503 and "nothing of this request was taken" in refused.json()["hint"]
+            assert client.get("/readyz").status_code == 503
+            assert client.get("/v1/series/away/forecast").json() == before, "what is in memory is still there"
+        finally:
+            database.start()
+        assert post(15, 30).json() | {"pending": 0} == {"accepted": 10, "duplicates": 5, "refused": [], "pending": 0}
+        after = client.get("/v1/series/away/forecast", params={"wait": 60}).json()
+        assert after["mean"]["load"] == uninterrupted(settings, 0, 30, [29])[moment(29)]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte, where we may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "natsr-test", str(folder)]
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    kept = 0
+    with inside(ServeSettings(str(small_disk), snapshot_rows=50)) as (_, client):
+        client.put("/v1/series/a", json={"columns": ["load"], "horizon": 2, "window": 4, "method": "last_value"})
+        for first in range(0, 200_000, 500):
+            answer = client.post("/v1/series/a/observations", json={"rows": rows(0, first, first + 500)})
+            if answer.status_code != 200:
+                break
+            kept += answer.json()["accepted"]
+        assert answer.status_code == 507, answer.text
+        assert 0 < kept == client.get("/v1/series/a").json()["observations"]
+    copy = small_disk.parent / "larger"
+    shutil.copytree(small_disk, copy)
+    with inside(ServeSettings(str(copy))) as (_, client):
+        assert client.get("/v1/series/a").json()["observations"] == kept
+        last = client.get("/v1/series/a/observations", params={"count": 1}).json()["rows"]
+        assert last == rows(0, kept - 1, kept)
 
 
 @pytest.mark.slow
