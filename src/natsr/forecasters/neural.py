@@ -119,7 +119,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         if batch is None:
             return
         self.steps += 1
-        keep = dropout_mask((len(batch.window), self.net.hidden), self.learning.dropout, self.generator)
+        keep = dropout_mask((batch.window.shape[0], self.net.hidden), self.learning.dropout, self.generator)
         trace = self.net.trace(batch.window, None if keep is None else keep.to(batch.window))
         verdict = judge(batch, trace.output, Scale(self.likelihood, self._scale), self.learning, self._compiled)
         sane = self._is_sane(verdict.farthest)
@@ -174,7 +174,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         """New and replayed examples with their weights; nothing if no label is known."""
         if not bool(target.isfinite().any()):
             return None
-        stored, new = None, len(window)
+        stored, new = None, window.shape[0]
         if self.replay is not None and len(self.replay) and self.learning.draws > 0:
             old_window, old_target, *rest = self.replay.draw(self.learning.draws)
             stored = rest[0] if rest else None
@@ -232,22 +232,23 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self.natural, self._last, self._scale, self._loss = natural, info, scale, loss
         if info is not None:
             self.refreshes += info.refreshed
-        squared = self.learning.scale_reading == "precursor"
-        self.likelihood = self.likelihood.with_variance(scale**2 if squared else scale)
+        variance = scale**2 if self.learning.scale_reading == "precursor" else scale
+        if variance != self.likelihood.variance:
+            self.likelihood = self.likelihood.with_variance(variance)
 
     def _remember(self, example: Example, window: Tensor, target: Tensor, output: Tensor, farthest: float) -> None:
         """Offer the examples whose last label has now arrived to the memory."""
         assert self.replay is not None
         # What a network gone astray put out must not become what its outputs are pulled to.
         limit = self.frame.farthest if self.learning.distil else math.inf
-        output = output[: len(window)]
-        if example.fresh is not None or len(window) > 1 or not farthest < limit:
+        output = output[: window.shape[0]]
+        if example.fresh is not None or window.shape[0] > 1 or not farthest < limit:
             target = self.frame.teach(example, window, whole=True)
             done = (output.abs() < limit).all(1) & target.isfinite().any(1)
             if example.fresh is not None:
                 done &= example.fresh[:, -1].to(window.device)
             window, target, output = window[done], target[done], output[done]
-        if len(window):
+        if window.shape[0]:
             self.replay.add(window, target, *((output,) if self.learning.distil else ()))
 
     # ---- state ---------------------------------------------------------------------------------------------------

@@ -101,10 +101,10 @@ class Context:
 
     def forward(self, weights: int, window: Tensor, keep: Tensor | None, output: Tensor) -> None:
         """Outputs of windows `(B, L, D)`, all of them contiguous."""
-        if not self.library.cone_forward(self.address, weights, at(window), len(window), at(keep), at(output)):
+        if not self.library.cone_forward(self.address, weights, at(window), window.shape[0], at(keep), at(output)):
             raise MemoryError(f"no memory for a batch of {len(window)}")
 
     def backward(self, weights: int, pull: Tensor) -> None:
         """Pull `(N, m)` back through the last forward pass, whose batch repeats until `N` is reached."""
-        if not self.library.cone_backward(self.address, weights, at(pull), None, len(pull)):
+        if not self.library.cone_backward(self.address, weights, at(pull), None, pull.shape[0]):
             raise MemoryError(f"no memory for the gradients of {len(pull)} examples")

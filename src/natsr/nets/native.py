@@ -138,7 +138,7 @@ class NativeTCN(ConeTCN):
         if not self.is_native:
             return super().forward(window)
         window = window[:, -self.task.window :].contiguous()
-        output = window.new_empty(len(window), self.task.outputs)
+        output = window.new_empty(window.shape[0], self.task.outputs)
         desk = self._desk
         with desk.lock:
             if desk.ahead is None:
@@ -154,7 +154,7 @@ class NativeTCN(ConeTCN):
             return super().trace(window, keep)
         window = window[:, -self.task.window :].contiguous()
         keep = None if keep is None else keep.contiguous()
-        output = window.new_empty(len(window), self.task.outputs)
+        output = window.new_empty(window.shape[0], self.task.outputs)
         self.context().forward(self.place(), window, keep, output)
         trace = self._desk.holds = NativeTrace(output, window, (), output, keep)
         return trace
