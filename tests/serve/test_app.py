@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,8 @@ def test_health_metrics_page_and_description(shared: Pair) -> None:
     assert page.headers["content-type"].startswith("text/html")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    files = re.findall(r'(?:src|href)="(/page/[^"]+)"', page.text)
+    assert len(files) >= 2 and [client.get(path).status_code for path in files] == [200] * len(files)
     again = client.get("/", headers={"If-None-Match": page.headers["etag"]})
     assert again.status_code == 304 and not again.content
     paths = client.get("/openapi.json").json()["paths"]

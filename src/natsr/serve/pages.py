@@ -27,6 +27,8 @@ _POLICY = (
 )
 #: Files of the report page that this page draws with as well.
 _SHARED = ("chart.js", "page.css")
+#: Files of the report that the page uses too.
+_SHARED = ("page.css", "chart.js")
 router = APIRouter(include_in_schema=False)
 
 
