@@ -30,6 +30,8 @@ DISCOUNT = 0.999
 LONGEST = 1440
 #: A period that is found in the stream is at most this long, or as long as a week.
 FOUND_LONGEST = 400
+#: More channels than this are not all regressed on each other.
+WIDE = 64
 #: Numbers in the covariances of one regressor, over all channels: wide streams get fewer lags.
 ROOM = 1_600_000
 
@@ -100,9 +102,10 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
 
     day, week, found = clock.day, clock.week, clock.found
     waves = Waves((day, week), (4, 3))
-    near = min(3, max(1, 120 // channels))
+    beside = min(48, longest // 2)
+    near = max(0, min(channels - 1, (longest - beside - waves.size - 1) // 3))  # of the others, three lags each
     every = max(2, min(60, 300 // channels))
-    return [
+    groups: list[Group] = [
         LastValue(),
         Seasonal("day", day, horizon, 7),
         Seasonal("week", week, horizon, 4),
@@ -118,9 +121,12 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
         squares("lags400", own(400), Knobs(0.99995, ridge=3.0, rows=32)),
         squares("seasons", Seasons(own(30), (day, week), horizon, 14, waves), Knobs(0.9998, rows=16)),
         squares("turned", Turned(own(26), day), Knobs(0.9998, rows=16)),
-        squares("neighbours", Neighbours(own(48), near, channels, waves), Knobs(0.9998, ridge=3.0, rows=16)),
-        squares("everything", Everything(own(every), channels, waves), Knobs(0.9999, ridge=10.0, rows=32)),
+        squares("neighbours", Neighbours(own(beside), 3, near, channels, waves), Knobs(0.9998, ridge=3.0, rows=16)),
     ]
+    if channels <= WIDE:
+        knobs = Knobs(0.9999, ridge=10.0, rows=32)
+        groups.append(squares("everything", Everything(own(every), channels, waves), knobs))
+    return groups
 
 
 def panel(task: Task, budget: Budget = "cheap", seed: int = 0) -> Panel:

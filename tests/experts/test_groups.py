@@ -97,7 +97,7 @@ def layouts() -> dict[str, Layout]:
     return {
         "own": Own(lags, 4),
         "seasons": Seasons(Own(lags, 4), (day, period(10)), HORIZON, 5, waves),
-        "neighbours": Neighbours(Own(lags, 4), 2, CHANNELS, waves),
+        "neighbours": Neighbours(Own(lags, 4), 2, 1, CHANNELS, waves),
         "everything": Everything(Own(lags, 3), CHANNELS, waves),
         "turned": Turned(Own(lags, 4), day),
     }

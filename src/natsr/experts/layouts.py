@@ -151,17 +151,17 @@ class Neighbours:
     Args:
         own: Own lags.
         others: Lags of each other channel.
+        near: How many other channels: those that follow it, the first after the last.
         channels: Values in a row.
         waves: The calendar.
     """
 
     shared = False
 
-    def __init__(self, own: Own, others: int, channels: int, waves: Waves) -> None:
+    def __init__(self, own: Own, others: int, near: int, channels: int, waves: Waves) -> None:
         self._own, self._waves, self._others = own, waves, others
-        self.size = own.size + waves.size + others * (channels - 1)
-        index = np.array([[j for j in range(channels) if j != c] for c in range(channels)], dtype=np.int64)
-        self._index = index.reshape(channels, channels - 1)
+        self.size = own.size + waves.size + others * near
+        self._index = (np.arange(channels)[:, None] + np.arange(1, near + 1)) % channels
 
     def build(self, past: Past, back: int, count: int) -> Array:
         """As `Own`, then waves, then the others: their last value and changes before it."""
@@ -171,7 +171,7 @@ class Neighbours:
         x[:, :, self._own.size : place] = self._waves.build(past, back, count)
         windows = np.array(windowed(past, back, count, self._others))  # (C, count, others)
         windows[:, :, 1:] -= windows[:, :, :-1].copy()
-        chosen = windows[self._index]  # (C, C - 1, count, others)
+        chosen = windows[self._index]  # (C, near, count, others)
         x[:, :, place:] = chosen.transpose(0, 2, 1, 3).reshape(past.channels, count, -1)
         return x
 

@@ -1,0 +1,163 @@
+"""What `auto` does on streams whose truth is known: where nothing can be forecast, from a cold start, after a shock.
+
+python -m benchmarks.auto.streams [--budget cheap] [--only guard] --out benchmarks/results/auto-streams.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from natsr.data.synthetic import random_walk
+from natsr.evaluate import Moment, evaluate
+from natsr.recipes import make
+from natsr.streams import Rows, Windows
+from natsr.types import Option, Task
+
+Array = npt.NDArray[np.float64]
+SINGLES = ("last_value", "seasonal", "rls", "rls_mv")
+WINDOW, SEASON, WARM = 60, 24, 1000
+ROWS = 3600
+SMOOTHED = 48  # rows over which an error is averaged
+BACK = 1.1  # an error this many times the usual one is back
+
+
+def flat(generator: np.random.Generator, rows: int, channels: int) -> Array:
+    """A column that stands still and jumps once in a hundred rows."""
+    jumps = (generator.random((rows, channels)) < 0.01) * generator.standard_normal((rows, channels))
+    return np.cumsum(jumps, 0)
+
+
+def wave(generator: np.random.Generator, rows: int, channels: int = 3) -> Array:
+    """A daily and a weekly wave in noise that has a memory."""
+    steps = np.arange(rows)[:, None]
+    waves = np.sin(2 * np.pi * steps / 24 + np.arange(channels)) + 0.5 * np.sin(2 * np.pi * steps / 168)
+    noise = np.zeros((rows, channels))
+    for row in range(1, rows):
+        noise[row] = 0.8 * noise[row - 1] + 0.15 * generator.standard_normal(channels)
+    return waves + noise
+
+
+def errors(values: Array, horizon: int, methods: Mapping[str, Mapping[str, Option]], **how: object) -> dict[str, Array]:
+    """The mean absolute error of each forecast, by method, against `truth` where it is given."""
+    truth = how.get("truth")
+    scored = values if truth is None else np.asarray(truth, dtype=np.float64)
+    warm = int(str(how.get("warm", WARM)))
+    rows = Rows(torch.from_numpy(values).float(), torch.from_numpy(values).float())
+    task = Task(WINDOW, horizon, values.shape[1], 0, SEASON)
+    forecasters = {name: make(name.split("@")[0], task, options=dict(options)) for name, options in methods.items()}
+    start = max(warm, WINDOW)
+    for forecaster in forecasters.values():
+        if warm:
+            cut = int(0.8 * warm)
+            forecaster.warm_up(Windows(rows, task, 0, cut), Windows(rows, task, cut, warm))
+    found: dict[str, list[float]] = {name: [] for name in methods}
+
+    def keep(moment: Moment) -> None:
+        ahead = scored[moment.step.origin + 1 : moment.step.origin + 1 + horizon]
+        for name, mean in moment.means.items():
+            found[name].append(float(np.nanmean(np.abs(mean - ahead))))
+
+    evaluate(forecasters, rows, task, start=start, stop=len(values), intervals=False, on_step=keep)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def guard(auto: Mapping[str, Option]) -> dict[str, float]:
+    """MAE of `auto` over that of the last value, where the last value is the best there is."""
+    found = {}
+    generator = np.random.default_rng(0)
+    streams = {
+        "random walk": 0.1 * random_walk(generator, ROWS, channels=2).values,
+        "constant": np.full((1200, 2), 3.0),
+        "mostly flat": flat(generator, ROWS, 2),
+    }
+    for name, values in streams.items():
+        for horizon in (1, 24):
+            both = errors(values, horizon, {"auto": auto, "last_value": {}})
+            last = both["last_value"].mean()
+            found[f"{name}, H = {horizon}"] = float(both["auto"].mean() / last) if last else float(both["auto"].mean())
+    return found
+
+
+def cold(auto: Mapping[str, Option]) -> dict[str, float]:
+    """MAE over rows 500 to 1,500 without a warm-up, over that with a warm-up on 2,000 other rows before them."""
+    values = wave(np.random.default_rng(1), 3500)
+    found = {}
+    for horizon in (1, 24):
+        warmed = errors(values, horizon, {"auto": auto}, warm=2000)["auto"][500:1400]
+        begun = errors(values[2000:], horizon, {"auto": auto}, warm=0)["auto"][500 - WINDOW : 1400 - WINDOW]
+        found[f"H = {horizon}"] = float(begun.mean() / warmed.mean())
+    return found
+
+
+def outliers(auto: Mapping[str, Option]) -> dict[str, dict[str, float]]:
+    """MAE against the clean stream when 1 % of the values are multiplied by 20, over that on the clean stream."""
+    generator = np.random.default_rng(2)
+    clean = wave(generator, ROWS)
+    dirty = np.where(generator.random(clean.shape) < 0.01, 20 * clean, clean)
+    methods: dict[str, Mapping[str, Option]] = {"auto": auto, **dict.fromkeys(SINGLES, {})}
+    before, after = errors(clean, 24, methods), errors(dirty, 24, methods, truth=clean)
+    return {name: {"clean": float(before[name].mean()), "dirty": float(after[name].mean())} for name in methods}
+
+
+def regimes(auto: Mapping[str, Option]) -> dict[str, dict[str, int]]:
+    """Rows until the error is back within 10 % of what it was before a change; -1 if it never is."""
+    base, change = wave(np.random.default_rng(3), ROWS, 2), 2200
+    steps = np.arange(len(base))[:, None]
+    faster = wave(np.random.default_rng(3), ROWS, 2) - np.sin(2 * np.pi * steps / 24 + np.arange(2))
+    after = {
+        "level": base + 5,
+        "amplitude": 2 * base,
+        "frequency": faster + np.sin(2 * np.pi * steps / 18 + np.arange(2)),
+        "swapped": base[:, ::-1] + np.array([2.0, -2.0]),
+    }
+    methods: dict[str, Mapping[str, Option]] = {"auto": auto, **dict.fromkeys(SINGLES, {})}
+    found = {}
+    for name, values in after.items():
+        stream = np.where(steps < change, base, values)
+        scale = np.where(steps[:, 0] < change, 1.0, 2.0 if name == "amplitude" else 1.0)
+        found[name] = {
+            method: _back(error / scale[WARM - 1 : WARM - 1 + len(error)], change - WARM)
+            for method, error in errors(stream, 24, methods).items()
+        }
+    return found
+
+
+def _back(error: Array, change: int) -> int:
+    """Rows after the change at which the smoothed error first is back."""
+    smooth = np.convolve(error, np.full(SMOOTHED, 1 / SMOOTHED))[: len(error)]
+    usual = error[change - 600 : change - 24].mean()
+    good = np.flatnonzero(smooth[change + SMOOTHED :] <= BACK * usual)
+    return int(good[0]) + SMOOTHED if len(good) else -1
+
+
+PARTS: Mapping[str, Callable[[Mapping[str, Option]], Mapping[str, object]]] = {
+    "guard": guard,
+    "cold": cold,
+    "outliers": outliers,
+    "regimes": regimes,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--budget", default="cheap")
+    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    found: dict[str, object] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    for name, part in PARTS.items():
+        if given.only in (None, name):
+            found[f"{name}, budget {given.budget}"] = part({"budget": given.budget})
+            given.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""`auto` as a whole: never far from the last value, ready from the first rows, the same under every way of asking."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from natsr.auto import Budget, panel
+from natsr.evaluate import Moment, evaluate
+from natsr.forecasters.naive import LastValue
+from natsr.forecasters.pool import Pool
+from natsr.recipes import make
+from natsr.streams import Rows, Windows, steps
+from natsr.types import Example, StateError, Task
+
+Array = npt.NDArray[np.float64]
+TASK = Task(window=8, horizon=3, channels=2, season=6)
+
+
+def pool(task: Task = TASK, budget: Budget = "cheap") -> Pool:
+    made = make("auto", task, options={"budget": budget})
+    assert isinstance(made, Pool)
+    return made
+
+
+def rows_of(values: Array) -> Rows:
+    tensor = torch.from_numpy(values).float()
+    return Rows(tensor.nan_to_num(), tensor)
+
+
+def wave(count: int, channels: int = 2) -> Array:
+    generator = np.random.default_rng(0)
+    waves = np.sin(2 * np.pi * np.arange(count)[:, None] / 6 + np.arange(channels))
+    return np.asarray(waves + 0.1 * generator.standard_normal((count, channels)))
+
+
+def ratio(values: Array, task: Task, warm: int) -> float:
+    """The error of `auto` over that of the last value."""
+    rows, auto = rows_of(values), pool(task)
+    auto.warm_up(Windows(rows, task, 0, warm // 2), Windows(rows, task, warm // 2, warm))
+    both = {"auto": auto, "last": LastValue(task)}
+    scores = evaluate(both, rows, task, start=warm, stop=len(values), intervals=False)
+    return float(scores["auto"].mae / scores["last"].mae) if scores["last"].mae else float(scores["auto"].mae)
+
+
+def test_a_random_walk_is_left_to_the_last_value() -> None:
+    values = np.cumsum(np.random.default_rng(1).standard_normal((1500, 2)), 0) / 10
+    assert ratio(values, Task(window=8, horizon=2, channels=2, season=6), 600) < 1.01
+
+
+def test_a_constant_is_forecast_exactly() -> None:
+    values = np.stack([np.full(200, 3.0), np.zeros(200)], 1)
+    assert ratio(values, TASK, 50) < 1e-6
+
+
+def test_a_column_that_rarely_moves_is_left_to_the_last_value() -> None:
+    generator = np.random.default_rng(2)
+    values = np.cumsum((generator.random((1200, 2)) < 0.02) * generator.standard_normal((1200, 2)), 0)
+    assert ratio(values, Task(window=8, horizon=2, channels=2, season=6), 400) < 1.02
+
+
+def test_a_wave_is_forecast_much_better_than_by_the_last_value() -> None:
+    assert ratio(wave(500), TASK, 200) < 0.4
+
+
+def test_it_answers_from_the_first_window_without_any_warm_up() -> None:
+    auto, rows = pool(), rows_of(wave(120))
+    late = []
+    for step in steps(rows, TASK, "honest", 8, 120):
+        if step.matured is not None:
+            auto.learn(step.matured)
+        mean = auto.forecast(step.window).mean
+        assert bool(mean.isfinite().all())
+        if step.origin > 80 and step.target is not None:
+            late.append(float((mean - step.target).abs().mean()))
+    assert np.mean(late) < 0.3
+
+
+def test_the_protocols_that_are_honest_come_to_the_same() -> None:
+    """Experts take rows, and both bring each row at the same time."""
+    rows, found = rows_of(wave(90)), {}
+    for protocol in ("honest", "partial"):
+        means: list[Array] = []
+
+        def keep(moment: Moment, means: list[Array] = means) -> None:
+            means.append(moment.means["auto"])
+
+        auto = pool()
+        auto.warm_up(Windows(rows, TASK, 0, 30), Windows(rows, TASK, 30, 40))
+        evaluate({"auto": auto}, rows, TASK, start=40, stop=90, protocol=protocol, intervals=False, on_step=keep)
+        found[protocol] = np.stack(means)
+    np.testing.assert_array_equal(found["honest"], found["partial"])
+
+
+def test_a_forecast_knows_the_rows_of_its_window_before_they_are_learned() -> None:
+    """The first forecasts after the warm-up, for which no example has matured, are those of one who was told."""
+    rows = rows_of(wave(60))
+    told, asked = pool(), pool()
+    told.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 52))
+    asked.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 50))
+    windows = Windows(rows, TASK, 0, 60)
+    first = asked.forecast(windows.window(50)).mean
+    assert not torch.equal(first, asked.forecast(windows.window(49)).mean)
+    assert torch.equal(asked.forecast(windows.window(51)).mean, told.forecast(windows.window(51)).mean)
+    assert torch.equal(asked.forecast(windows.window(50)).mean, first)
+
+
+def test_a_window_of_another_stream_is_answered_and_forgotten() -> None:
+    rows, auto = rows_of(wave(60)), pool()
+    auto.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 60))
+    usual = Windows(rows, TASK, 0, 60).window(59)
+    before = auto.forecast(usual).mean
+    assert bool(auto.forecast(torch.full((1, 8, 2), 7.0)).mean.isfinite().all())
+    assert torch.equal(auto.forecast(usual).mean, before)
+
+
+def test_an_example_that_is_known_already_changes_nothing() -> None:
+    rows, auto = rows_of(wave(60)), pool()
+    auto.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 60))
+    usual = Windows(rows, TASK, 0, 60)
+    before = auto.forecast(usual.window(59)).mean
+    auto.learn(usual.at(torch.tensor([56])))
+    auto.learn(usual.at(torch.tensor([53])))
+    assert torch.equal(auto.forecast(usual.window(59)).mean, before)
+
+
+def test_rows_without_a_value_do_no_harm() -> None:
+    values = wave(200)
+    values[80:100] = math.nan
+    values[::7, 1] = math.nan
+    rows, auto = rows_of(values), pool()
+    auto.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 60))
+    scores = evaluate({"auto": auto}, rows, TASK, start=60, stop=200, intervals=False)["auto"]
+    assert scores.error is None and scores.mae < 0.7
+
+
+def test_the_weights_say_who_forecasts() -> None:
+    rows, auto = rows_of(wave(200)), pool()
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    weights = auto.weights()
+    assert sum(weights.values()) == pytest.approx(1, abs=1e-4) and min(weights.values()) >= 0
+    assert weights["last_value"] < 0.2
+    top = max(weights.items(), key=lambda item: item[1])
+    assert auto.info()[f"weight_{top[0]}"] == top[1]
+
+
+def test_the_variance_is_that_of_the_errors() -> None:
+    rows, auto, errors = rows_of(wave(500)), pool(), []
+    auto.warm_up(Windows(rows, TASK, 0, 200), Windows(rows, TASK, 200, 300))
+    for step in steps(rows, TASK, "honest", 300, 500):
+        if step.matured is not None:
+            auto.learn(step.matured)
+        found = auto.forecast(step.window)
+        assert found.variance is not None and step.target is not None
+        errors.append(((found.mean - step.target).square() / found.variance).numpy())
+    assert 0.6 < np.mean(errors) < 1.6
+
+
+def test_the_network_learns_and_is_carried_on() -> None:
+    task = Task(window=6, horizon=2, channels=2, season=6)
+    rows, first, second = rows_of(wave(170)), pool(task, "one"), pool(task, "one")
+    first.warm_up(Windows(rows, task, 0, 120), Windows(rows, task, 120, 150))
+    assert "network" in first.weights()
+    second.load_state_dict(first.state_dict())
+    for step in steps(rows, task, "honest", 150, 170):
+        for one in (first, second):
+            if step.matured is not None:
+                one.learn(step.matured)
+        assert torch.equal(first.forecast(step.window).mean, second.forecast(step.window).mean)
+
+
+def test_a_foreign_state_is_refused_and_nothing_is_changed() -> None:
+    auto = pool()
+    auto.learn(Example(torch.zeros(1, 8, 2), torch.ones(1, 3, 2)))
+    state, other = auto.state_dict(), pool(Task(window=8, horizon=4, channels=2, season=6)).state_dict()
+    with pytest.raises(StateError, match="same task"):
+        auto.load_state_dict(other)
+    with pytest.raises(StateError, match="another method"):
+        auto.load_state_dict({})
+    after = auto.state_dict()["past"]
+    before = state["past"]
+    assert isinstance(after, dict) and isinstance(before, dict)
+    assert all(
+        isinstance(value, Tensor) and torch.equal(value, torch.as_tensor(before[name])) for name, value in after.items()
+    )
+
+
+def test_wide_streams_get_fewer_lags() -> None:
+    wide, narrow = panel(Task(8, 1, 400, 0, 24)), panel(Task(8, 1, 4, 0, 24))
+    sizes = [max(a.size for a in part["group_12"].values()) for part in (wide.arrays(), narrow.arrays())]
+    assert sizes[0] < 10 * sizes[1]
