@@ -72,7 +72,7 @@ def load(result: Mapping[str, Any]) -> list[str]:
     for run in result["runs"]:
         ack, forecast = run["acknowledgement"], run["forecast"]
         lines.append([
-            run["series"], f"{run['seconds'] / 60:.1f}", run["rows_per_second"],
+            run["series"], run["rows_in_a_request"], f"{run['seconds'] / 60:.1f}", run["rows_per_second"],
             f"{ack['p50_ms']:g} / {ack['p99_ms']:g} ms", f"{forecast['p50_ms']:g} / {forecast['p99_ms']:g} ms",
             f"{run['memory_mib_first']} → {run['memory_mib_last']} MiB",
         ])  # fmt: skip

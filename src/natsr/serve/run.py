@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -58,6 +59,7 @@ def serve(settings: ServeSettings, host: str, port: int, started: Callable[[str]
     check_host(host, settings.tokens)
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     torch.set_num_threads(1)
+    sys.setswitchinterval(0.001)  # a thread that learns gives way to a request five times sooner than it would
     with listening(host, port) as made:
         app = make_app(settings)
         config = uvicorn.Config(
