@@ -59,6 +59,13 @@ def test_features_are_not_read() -> None:
     assert torch.equal(net.forward(window), net.forward(other))
 
 
+def test_many_windows_are_forecast_a_few_at_a_time() -> None:
+    task = Task(window=3, horizon=1, channels=2000)
+    net = VariablesTCN(task, torch.Generator().manual_seed(0), width=2, depth=1, top=2, dtype=torch.float64)
+    window = torch.randn(5, 3, 2000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert_close(net.forward(window), net.trace(window).output, rtol=1e-12, atol=1e-12)
+
+
 def test_layers_lie_one_after_the_other_and_are_named_once() -> None:
     net = VariablesTCN(Task(6, 3, 2), torch.Generator().manual_seed(0), width=3, depth=2, top=4)
     ends: list[Layer] = [*net.layers]

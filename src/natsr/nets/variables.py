@@ -21,6 +21,8 @@ from natsr.nets.base import Affine, Layer, initial_weights, maps, stack
 from natsr.nets.tcn import plain_kernels
 from natsr.types import OptionError, Task
 
+_AT_ONCE = 4096  # series that are forecast at once
+
 
 class VariablesTrace(NamedTuple):
     """A forward pass with what its adjoint needs."""
@@ -84,8 +86,10 @@ class VariablesTCN:
         return self
 
     def forward(self, window: Tensor) -> Tensor:
-        """Outputs `(B, m)` of windows `(B, L, D)`."""
-        return self.trace(window).output
+        """Outputs `(B, m)` of windows `(B, L, D)`; a few at a time where there are many columns, to save memory."""
+        few = max(1, _AT_ONCE // self.task.channels)
+        parts = [self.trace(part).output for part in window.split(few)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def trace(self, window: Tensor, keep: Tensor | None = None) -> VariablesTrace:
         """Forward, keeping the inputs of each layer and of each GELU; `keep` `(B, hidden)` masks the head's inputs."""
