@@ -501,8 +501,9 @@ def test_health_counts_what_came_of_the_forecasts() -> None:
 
 def test_health_tells_what_the_method_tells() -> None:
     live = a_live("natsr")
-    empty = dict.fromkeys(("mase", "mase_last_value", "coverage_90", "variance"))
-    assert live.health() == {"phase": "cold", "rows": 0, "refused": 0, "fallbacks": 0, **empty}
+    empty = dict.fromkeys(("mase", "mase_last_value", "coverage_90", "variance", "scale", "drift_since"))
+    none = dict.fromkeys(("rows", "refused", "fallbacks", "ignored", "drift", "drifts"), 0)
+    assert live.health() == {"phase": "cold", **none, **empty}
     live.warm_up((times(120), stream(120)))
     fed(live, stream(60), 120)
     health = live.health()
@@ -678,3 +679,64 @@ def test_pandas_is_not_imported_for_who_has_no_frame() -> None:
     source = {"PYTHONPATH": str(Path(lives.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=source)
     assert done.stdout.strip() == "[]"
+
+
+# ---- drift, late rows, older states ----------------------------------------------------------------------------------
+
+
+def test_a_drift_shows_in_the_health_with_its_time_and_ends() -> None:
+    live, generator = a_live("last_value", columns=1), np.random.default_rng(0)
+    values = np.cumsum(generator.normal(size=1000) * np.where(np.arange(1000) < 700, 1.0, 8.0))[:, None]
+    live.warm_up((times(50), values[:50]))
+    seen: dict[int, Mapping[str, float | int | str | None]] = {}
+    for row in range(50, 1000):
+        live.observe(at(row), values[row])
+        seen[row] = live.health()
+    assert not any(health["drift"] for row, health in seen.items() if row < 700)
+    first = next(row for row, health in seen.items() if health["drift"])
+    assert 700 < first < 820
+    since = np.datetime64(str(seen[first]["drift_since"]))
+    assert at(660) <= since <= at(740) and seen[first]["drifts"] == 1
+    assert float(str(seen[999]["scale"])) > 3 * float(str(seen[650]["scale"]))
+
+
+def test_late_rows_can_be_ignored_and_are_counted(tmp_path: Path) -> None:
+    live = a_live("rls", on_late="ignore")
+    fed(live, stream(30))
+    before = live.forecast()
+    live.observe(at(29), [1.0, 2.0])
+    live.observe(at(3), ["late", 2.0])
+    assert same(live.forecast(), before) and live.health()["ignored"] == 2 and live.health()["rows"] == 30
+    live.save(tmp_path)
+    assert Live.load(tmp_path).health() == live.health() and Live.load(tmp_path).on_late == "ignore"
+    with pytest.raises(DataError, match="expected a multiple of 3600|multiple of 3600"):
+        live.observe(at(30) + np.timedelta64(60, "s"), [1.0, 2.0])
+    with pytest.raises(OptionError, match="on_late is 'drop', expected refuse or ignore"):
+        a_live(on_late="drop")
+
+
+def test_a_state_of_the_first_format_is_taken_over() -> None:
+    live = Live.load(Path(__file__).parent / "states" / "live-format-1")
+    assert live.health()["rows"] == 20 and live.health()["phase"] == "warm"
+    np.testing.assert_allclose(live.forecast().mean[:, 0], 5.0, rtol=1e-5)
+    assert (live.forecast().intervals[0.9].low < live.forecast().intervals[0.9].high).all()
+    for hour in range(20, 40):
+        live.observe(np.datetime64("2026-01-01T00:00:00") + hour * HOUR, [float(hour % 7)])
+    np.testing.assert_allclose(live.forecast().mean[:, 0], 39 % 7, rtol=1e-5)
+    low, high = live.forecast().intervals[0.9]
+    assert np.isfinite(low).all() and (low < high).all()
+
+
+@pytest.mark.parametrize("method", ["natsr", "rls"])
+def test_the_next_500_forecasts_after_loading_are_the_same(method: str, tmp_path: Path) -> None:
+    values = stream(700)
+    live = a_live(method)
+    live.warm_up((times(100), values[:100]))
+    fed(live, values[100:200], 100)
+    live.save(tmp_path)
+    again = Live.load(tmp_path)
+    for row in range(200, 700):
+        for each in (live, again):
+            each.observe(at(row), values[row])
+        assert same(live.forecast(), again.forecast()), row
+    assert live.health() == again.health()

@@ -303,8 +303,8 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:
     states.save(tmp_path, {}, kind="test")
-    resealed(tmp_path, format=2)
-    with pytest.raises(StateError, match="format 2, this natsr reads format 1; .*upgrade"):
+    resealed(tmp_path, format=3)
+    with pytest.raises(StateError, match="format 3, this natsr reads formats 1 to 2; .*upgrade"):
         states.load(tmp_path, kind="test")
 
 
@@ -333,3 +333,16 @@ def test_a_state_moves_to_a_device_with_all_that_is_in_it() -> None:
     parts = (moved["a"], moved["b"]["c"], moved["e"][0]["f"])
     assert all(isinstance(part, Tensor) and part.is_meta for part in parts)
     assert moved["b"]["d"] == 3 and moved["g"] is None
+
+
+def test_an_older_format_is_migrated_where_its_kind_needs_it(tmp_path: Path) -> None:
+    states.save(tmp_path, {"count": 1}, kind="toy", meta={"a": 1})
+    resealed(tmp_path, format=1)
+
+    def counted(saved: states.Saved) -> states.Saved:
+        return states.Saved({**saved.state, "seen": 2}, saved.meta)
+
+    assert states.load(tmp_path, kind="toy").state == {"count": 1}
+    assert states.load(tmp_path, kind="toy", migrations={1: counted}) == states.Saved({"count": 1, "seen": 2}, {"a": 1})
+    states.save(tmp_path, {"count": 3}, kind="toy")  # written now: nothing to migrate
+    assert states.load(tmp_path, kind="toy", migrations={1: counted}).state == {"count": 3}

@@ -81,6 +81,8 @@ class Live:
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.
         seed: Of everything random.
         options: Settings of the method that differ from its defaults.
+        on_late: What to do with a row that is not later than the last one: `refuse` raises `DataError`, `ignore`
+            counts it and goes on.
 
     Example:
         >>> live = Live(columns=["load"], horizon=2, freq="h", method="last_value", window=3)
@@ -99,6 +101,8 @@ class Live:
     protocol: str = "honest"
     seed: int = 0
     options: Mapping[str, Option] | None = None
+    on_late: str = "refuse"
+    _ignored: int = field(default=0, init=False, repr=False)  # late and duplicate rows
     _rows: int = field(default=0, init=False, repr=False)  # observed; rows that were not there are not counted
     _time: int | None = field(default=None, init=False, repr=False)  # of the last row
     _cold: Cold = field(init=False, repr=False)
@@ -110,6 +114,8 @@ class Live:
         self.columns = tuple(self.columns)
         if not self.columns or len(set(self.columns)) < len(self.columns):
             raise OptionError(f"columns are {list(self.columns)}, expected at least one name, and each name once")
+        if self.on_late not in ("refuse", "ignore"):
+            raise OptionError(f"on_late is {self.on_late!r}, expected refuse or ignore")
         self._step = step_seconds(self.freq)
         task = self._task(features=0)
         Feed(task, check_protocol(self.protocol))  # refuses a protocol that needs the future
@@ -163,9 +169,14 @@ class Live:
 
         Raises:
             DataError: The row is late, a duplicate, off the grid, or holds something other than numbers. Nothing has
-                changed then, and the next row can come.
+                changed then, and the next row can come. With `on_late="ignore"` late and duplicate rows are counted
+                in `health` instead, whatever they hold.
         """
-        seconds, values = stamp(time), row_values(row, self.columns)
+        seconds = stamp(time)
+        if self.on_late == "ignore" and self._time is not None and seconds <= self._time:
+            self._ignored += 1
+            return
+        values = row_values(row, self.columns)
         missing = 0 if self._time is None else steps_after(seconds, self._time, self._step) - 1
         nothing = np.full(len(self.columns), math.nan)
         for back in range(min(missing, self._longest_gap), 0, -1):
@@ -218,19 +229,28 @@ class Live:
         """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
 
         `phase` (cold or warm); `rows` observed; `mase`, and `mase_last_value` of the last value at the same rows;
-        `coverage_90`; `variance` and `refused` steps as the method tells them; `fallbacks`, how often the last value
-        stood in for a forecast that was not finite.
+        `coverage_90`; `scale`, the present mean absolute error; `drift` (1 while errors are larger than they used to
+        be) and `drift_since`, the time at which that began; `drifts` so far; `variance` and `refused` steps as the
+        method tells them; `fallbacks`, how often the last value stood in for a forecast that was not finite; `ignored`
+        rows, with `on_late="ignore"`; and, where the method is a pool, `weight_…` of the experts that count most.
         """
         warm = self._warm
         figures: dict[str, float | None] = warm.tally.figures() if warm else dict.fromkeys(_FIGURES)
         info = warm.forecaster.info() if warm else {}
+        since = warm.drift.since if warm else None
         return {
             "phase": "warm" if warm else "cold",
             "rows": self._rows,
             **figures,
+            "scale": warm.scale() if warm else None,
+            "drift": int(since is not None),
+            "drift_since": None if since is None else shown(since),
+            "drifts": warm.drift.alarms if warm else 0,
             "variance": info.get("variance"),
             "refused": int(info.get("refused", 0)) + (warm.refused if warm else 0),
             "fallbacks": warm.fallbacks if warm else 0,
+            "ignored": self._ignored,
+            **{name: value for name, value in info.items() if name.startswith("weight_")},
         }
 
     def save(self, folder: str | Path) -> None:
@@ -244,20 +264,27 @@ class Live:
             "protocol": self.protocol,
             "seed": self.seed,
             "options": dict(self.options) if self.options else None,
+            "on_late": self.on_late,
         }
-        state: State = {"rows": self._rows, "time": self._time, "cold": self._cold.state_dict()}
+        state: State = {
+            "rows": self._rows,
+            "ignored": self._ignored,
+            "time": self._time,
+            "cold": self._cold.state_dict(),
+        }
         state["warm"] = self._warm.state_dict() if self._warm else None
         states.save(folder, state, kind=KIND, meta=settings)
 
     @classmethod
     def load(cls, folder: str | Path) -> Live:
         """Go on, bit for bit, from what `save` wrote."""
-        state, settings = states.load(folder, kind=KIND)
+        state, settings = states.load(folder, kind=KIND, migrations=MIGRATIONS)
         live = cls(**settings)
-        rows, time, cold, warm = (state.get(name) for name in ("rows", "time", "cold", "warm"))
+        rows, time, cold, warm, ignored = (state.get(name) for name in ("rows", "time", "cold", "warm", "ignored"))
         if not (isinstance(rows, int) and isinstance(time, int | None) and isinstance(cold, dict)):
             raise StateError(f"the state in {folder} lacks its rows or time; it was not written by Live.save")
         live._rows, live._time = rows, time
+        live._ignored = ignored if isinstance(ignored, int) else 0
         live._cold.load_state_dict(cold)
         if isinstance(warm, dict):
             live._warm = live._fresh(*described(warm))
@@ -273,6 +300,17 @@ class Live:
                 raise DataError(f"the history has {len(stamps)} times and {len(rows)} rows, expected as many of each")
             return stamps, np.array(rows).reshape(len(rows), len(self.columns))
         return _from_frame(history, self.columns, time)
+
+
+def _from_first(saved: states.Saved) -> states.Saved:
+    """Format 2 tracks errors in another way, and drift: both begin anew, the forecaster goes on."""
+    warm = saved.state.get("warm")
+    if isinstance(warm, dict):
+        saved.state["warm"] = {**warm, "calibrator": None, "drift": None}
+    return saved
+
+
+MIGRATIONS = {1: _from_first}
 
 
 def _from_frame(history: object, columns: Sequence[str], time: str | None) -> tuple[Seconds, Floats]:

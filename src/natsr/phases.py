@@ -18,6 +18,7 @@ from torch import Tensor
 from natsr.calibrate import PROBABILITIES, Calibrator
 from natsr.data.calendar import Calendar, Floats
 from natsr.data.series import Scaling
+from natsr.drift import Drift
 from natsr.forecasters.base import Forecast, Forecaster, Progress
 from natsr.health import Tally
 from natsr.intake import Seconds, times_of
@@ -30,6 +31,8 @@ Array = npt.NDArray[np.float64]
 QUANTILES = (0.005, *PROBABILITIES, 0.995)
 #: Share of the history that trains; the rest of it judges when to stop.
 TRAIN = 0.8
+#: Parts that start again where a state of an earlier format has nothing that they could go on from.
+BEGIN_ANEW = ("calibrator", "drift")
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -140,7 +143,7 @@ class Warm:
     def __init__(self, forecaster: Forecaster, feed: Feed, scaling: Scaling, calendar: Calendar) -> None:
         task = forecaster.task
         self.forecaster, self.feed, self.scaling, self.calendar = forecaster, feed, scaling, calendar
-        self.calibrator, self.tally = Calibrator(task, QUANTILES), Tally(task)
+        self.calibrator, self.tally, self.drift = Calibrator(task, QUANTILES), Tally(task), Drift(task.channels)
         self.refused = 0  # steps that the forecaster gave up with an error
         self.fallbacks = 0  # forecasts that were not finite; the last value stood in
         self._filled = torch.zeros(task.channels)  # last known values, standardised
@@ -195,6 +198,7 @@ class Warm:
         self._filled = torch.where(known, truth, self._filled)
         row = truth.double().numpy()
         self.calibrator.reveal(row)
+        self.drift.update(self.calibrator.scales.newest, seconds)
         self.tally.reveal(row)
         inputs = torch.cat([self._filled, self.features(np.array([seconds]))[0]])
         step = self.feed.push(inputs, truth)
@@ -237,8 +241,18 @@ class Warm:
             intervals[level] = Interval(restored(low), restored(high))
         return Expected(restored(self._mean), intervals)
 
-    def _parts(self) -> dict[str, Forecaster | Feed | Calibrator | Tally]:
-        return {"forecaster": self.forecaster, "feed": self.feed, "calibrator": self.calibrator, "tally": self.tally}
+    def scale(self) -> float:
+        """The present size of the errors: their mean absolute value over steps and columns, standardised."""
+        return float(self.calibrator.scales.level().mean())
+
+    def _parts(self) -> dict[str, Forecaster | Feed | Calibrator | Tally | Drift]:
+        return {
+            "forecaster": self.forecaster,
+            "feed": self.feed,
+            "calibrator": self.calibrator,
+            "tally": self.tally,
+            "drift": self.drift,
+        }
 
     def state_dict(self) -> State:
         """Everything that must be carried on, and what `described` needs to build it again."""
@@ -260,6 +274,8 @@ class Warm:
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
         for name, part in self._parts().items():
+            if name in BEGIN_ANEW and state.get(name) is None:
+                continue
             try:
                 part.load_state_dict(branch(state, name))
             except KeyError as error:

@@ -80,6 +80,7 @@ class Scales:
         self.fast = np.ones(C)  # errors of late, in units of the slow size
         self.rhythm = np.ones((bins, C))  # by time of the season
         self.power = np.full(C, POWER)
+        self.newest = np.full(C, np.nan)  # mean absolute error about the newest row, the rhythm taken out
         self._pace = np.zeros(C)  # rows with an error, for the fast part
         self._raw = np.ones((bins, C))  # the rhythm before its power
         self._raw_count = np.zeros((bins, C))
@@ -96,6 +97,8 @@ class Scales:
         magnitude, ratio = self._a, self._b
         np.abs(error, out=magnitude)
         magnitude /= beat
+        here = np.count_nonzero(known, axis=0)
+        self.newest = np.where(here, magnitude.sum(0) / np.maximum(here, 1), np.nan)
         # A run of large errors raises the limit with the fast part, so that it cannot hold the size down for long.
         limit = WINSOR * self.size * np.maximum(self.fast, 1.0)
         limit[(self.count < YOUNG) | (self.size <= 10 * TINY)] = np.inf
@@ -107,7 +110,6 @@ class Scales:
         np.divide(magnitude, self.size, out=ratio)
         ratio *= known
         self.count += known
-        here = np.count_nonzero(known, axis=0)
         self._follow(ratio.sum(0) / np.maximum(here, 1), here > 0, place, beat)
 
     def _follow(self, ratio: Array, here: Mask, place: int, beat: Array) -> None:

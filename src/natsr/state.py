@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -27,7 +27,8 @@ from torch import Tensor
 
 from natsr.types import State, StateError
 
-FORMAT = 1
+#: Raised when what a state of any kind holds has changed; states of every format since 1 can be loaded.
+FORMAT = 2
 MANIFEST = "manifest.json"
 _DATA = re.compile(r"(values|tensors)-(\d{1,18})\.(json|safetensors)(\.tmp)?")
 
@@ -40,6 +41,10 @@ class Saved(NamedTuple):
 
     state: State
     meta: dict[str, Any]
+
+
+#: From what a state of one format held to what the next one holds.
+Migration: TypeAlias = Callable[[Saved], Saved]
 
 
 def save(folder: str | Path, state: State, *, kind: str, meta: Mapping[str, Any] | None = None) -> None:
@@ -70,22 +75,28 @@ def save(folder: str | Path, state: State, *, kind: str, meta: Mapping[str, Any]
         ) from error
 
 
-def load(folder: str | Path, *, kind: str) -> Saved:
+def load(folder: str | Path, *, kind: str, migrations: Mapping[int, Migration] | None = None) -> Saved:
     """Read the state that `save` wrote last.
 
     Args:
         folder: Where it was saved.
         kind: The word it was saved with.
+        migrations: By format, what turns a state of it into one of the next; a format that is not there needs nothing.
 
     Raises:
         StateError: There is none, or it is damaged, of another kind, or from a newer natsr.
     """
     folder = Path(folder)
-    files = _manifest(folder, kind)["files"]
+    manifest = _manifest(folder, kind)
+    files = manifest["files"]
     values = json.loads(_checked(folder, "values", files))
     tensors = _unpacked(_checked(folder, "tensors", files), folder)
     state = cast(State, _decoded(values["state"], tensors))
-    return Saved(state, cast(dict[str, Any], _decoded(values["meta"], {})))
+    saved = Saved(state, cast(dict[str, Any], _decoded(values["meta"], {})))
+    for number in range(manifest["format"], FORMAT):
+        if migrations and number in migrations:
+            saved = migrations[number](saved)
+    return saved
 
 
 def on_device(state: State, device: torch.device) -> State:
@@ -248,9 +259,9 @@ def _manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise _damaged(path, "it is not JSON") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
         raise StateError(f"{path} is not a natsr state: it has no format number; expected a folder written by save")
-    if manifest["format"] != FORMAT:
+    if not 1 <= manifest["format"] <= FORMAT:
         raise StateError(
-            f"the state in {folder} has format {manifest['format']}, this natsr reads format {FORMAT}; "
+            f"the state in {folder} has format {manifest['format']}, this natsr reads formats 1 to {FORMAT}; "
             "load it with the version of natsr that wrote it, or upgrade natsr"
         )
     body = {key: value for key, value in manifest.items() if key != "seal"}

@@ -1,0 +1,107 @@
+"""Drift: rarely flagged where nothing changes, soon where something does, and with the right beginning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from natsr.drift import Drift
+from natsr.types import StateError
+
+Array = npt.NDArray[np.float64]
+
+
+def walked(drift: Drift, sizes: Array, start: int = 0) -> list[int | None]:
+    """`since` after each row."""
+    found = []
+    for row, size in enumerate(sizes, start):
+        drift.update(size, at=row)
+        found.append(drift.since)
+    return found
+
+
+def autoregressive(rows: int, noise: Array, pull: float = 0.9) -> Array:
+    values = np.zeros_like(noise)
+    for row in range(1, rows):
+        values[row] = pull * values[row - 1] + noise[row]
+    return values
+
+
+def ahead(values: Array, horizon: int, pull: float = 0.9) -> Array:
+    """Mean absolute error over the steps of the best forecasts of an autoregression, by the row they are about."""
+    errors = [np.abs(values[horizon:] - pull**h * values[horizon - h : -h]) for h in range(1, horizon + 1)]
+    found: Array = np.mean(errors, axis=0)
+    return found
+
+
+STATIONARY: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "normal": lambda g, n: np.abs(g.normal(size=(n, 3))),
+    "heavy tails": lambda g, n: np.abs(g.standard_t(2, size=(n, 3))),
+    "autoregression, 12 ahead": lambda g, n: ahead(autoregressive(n, g.normal(size=(n, 3))), 12),
+    "season": lambda g, n: np.abs(g.normal(size=(n, 3))) * (1.5 + np.sin(np.arange(n) * math.tau / 24))[:, None],
+    "mostly nothing": lambda g, n: np.where(g.uniform(size=(n, 3)) < 0.9, 0.0, np.abs(g.normal(size=(n, 3)))),
+}
+
+
+@pytest.mark.parametrize("kind", STATIONARY)
+def test_false_alarms_are_rare(kind: str) -> None:
+    drift = Drift(3)
+    walked(drift, STATIONARY[kind](np.random.default_rng(0), 10_000))
+    assert drift.alarms <= 2
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "autoregression, 12 ahead"])
+def test_larger_errors_are_told_soon_and_since_when(kind: str) -> None:
+    sizes = STATIONARY[kind](np.random.default_rng(1), 2200)[:2000]
+    sizes[1500:] *= 4
+    drift = Drift(3)
+    since = walked(drift, sizes)
+    first = next(row for row, at in enumerate(since) if at is not None)
+    assert 1500 < first < 1700
+    began = since[first]
+    assert began is not None and 1400 <= began <= 1560
+
+
+def test_the_flag_falls_when_the_new_size_has_become_usual() -> None:
+    sizes = np.abs(np.random.default_rng(2).normal(size=(8000, 1)))
+    sizes[2000:] *= 5
+    drift = Drift(1)
+    since = walked(drift, sizes)
+    assert since[2200] is not None and since[-1] is None and drift.alarms == 1
+
+
+def test_one_wild_row_is_no_drift_and_smaller_errors_are_none() -> None:
+    sizes = np.abs(np.random.default_rng(3).normal(size=(3000, 1)))
+    sizes[1000] = 1e9
+    sizes[2000:] *= 0.1
+    drift = Drift(1)
+    walked(drift, sizes)
+    assert drift.alarms == 0
+
+
+def test_one_channel_of_many_is_enough_and_missing_rows_are_nothing() -> None:
+    sizes = np.abs(np.random.default_rng(4).normal(size=(2500, 8)))
+    sizes[::3] = math.nan
+    sizes[1500:, 5] *= 8
+    drift = Drift(8)
+    since = walked(drift, sizes)
+    first = next(row for row, at in enumerate(since) if at is not None)
+    assert 1500 < first < 1800
+
+
+def test_a_state_goes_on_bit_for_bit_and_a_foreign_one_is_refused() -> None:
+    sizes = np.abs(np.random.default_rng(5).normal(size=(1600, 2)))
+    sizes[1000:] *= 5
+    whole, after = Drift(2), Drift(2)
+    walked(whole, sizes[:1007])
+    after.load_state_dict(whole.state_dict())
+    assert walked(whole, sizes[1007:], 1007) == walked(after, sizes[1007:], 1007)
+    assert whole.alarms == after.alarms == 1
+    with pytest.raises(StateError, match="lacks since or alarms"):
+        after.load_state_dict({})
+    with pytest.raises(StateError, match=r"total of the drift is not an array of shape \(2,\)"):
+        after.load_state_dict(Drift(3).state_dict())
