@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
 from natsr.recipes import make
 from natsr.streams import Rows, Windows, steps
-from natsr.types import Example, StateError, Task
+from natsr.types import Example, Option, StateError, Task
 
 Array = npt.NDArray[np.float64]
 TASK = Task(window=8, horizon=3, channels=2, season=6)
@@ -161,13 +162,17 @@ def test_the_variance_is_that_of_the_errors() -> None:
     assert 0.6 < np.mean(errors) < 1.6
 
 
-def test_the_network_learns_and_is_carried_on() -> None:
+@pytest.mark.parametrize("budget", ["one", "all"])
+def test_networks_are_experts_and_are_carried_on(budget: Budget) -> None:
     task = Task(window=6, horizon=2, channels=2, season=6)
-    rows, first, second = rows_of(wave(170)), pool(task, "one"), pool(task, "one")
-    first.warm_up(Windows(rows, task, 0, 120), Windows(rows, task, 120, 150))
-    assert "network" in first.weights()
+    small: dict[str, Option] = {"width": 4, "depth": 2, "top": 8, "epochs": 1}
+    members = {"natsr": partial(make, "natsr", options=small)}
+    first, second = (Pool(task, partial(panel, budget=budget, members=members)) for _ in range(2))
+    rows = rows_of(wave(140))
+    first.warm_up(Windows(rows, task, 0, 110), Windows(rows, task, 110, 130))
+    assert "network" in first.weights() and ("natsr" in first.weights()) == (budget == "all")
     second.load_state_dict(first.state_dict())
-    for step in steps(rows, task, "honest", 150, 170):
+    for step in steps(rows, task, "honest", 130, 140):
         for one in (first, second):
             if step.matured is not None:
                 one.learn(step.matured)

@@ -5,6 +5,8 @@ Nothing here depends on the data but their shape, and the one period that `Clock
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -19,9 +21,12 @@ from natsr.experts.past import Arrays, Past
 from natsr.experts.periods import find_period
 from natsr.experts.plain import LastValue, Means, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
+from natsr.forecasters.base import Forecaster
+from natsr.forecasters.member import Member
 from natsr.types import Task
 
 Budget = Literal["cheap", "one", "all"]
+Members = Mapping[str, Callable[[Task], Forecaster]]
 #: Inputs of the network, at most; a wide stream gets a shorter window.
 NETWORK_INPUTS = 1200
 #: What a regret weighs one row later.
@@ -129,13 +134,14 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
     return groups
 
 
-def panel(task: Task, budget: Budget = "cheap", seed: int = 0) -> Panel:
+def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members | None = None) -> Panel:
     """The experts, mixed by ML-Poly with the absolute loss, the gradient trick and slowly fading regrets.
 
     Args:
         task: What is forecast.
-        budget: `cheap`, the experts without a network; `one`, and a small network beside them.
+        budget: `cheap`, the experts without a network; `one`, and a small network beside them; `all`, and `members`.
         seed: Of the network.
+        members: What makes whole forecasters that are to be experts too, by name.
     """
     clock = Clock(task)
     groups = cheap(task, clock)
@@ -143,8 +149,13 @@ def panel(task: Task, budget: Budget = "cheap", seed: int = 0) -> Panel:
         window = max(2, min(task.window, NETWORK_INPUTS // task.channels))
         waves = Waves((clock.day, clock.week), (2, 1))
         groups.append(OneStep(task.channels, task.horizon, window, waves, seed=seed))
+    if budget == "all":
+        plain = replace(task, features=0)
+        groups += [Member(name, plain, make) for name, make in (members or {}).items()]
     count = sum(len(group.names) for group in groups)
-    keep = max(4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
+    keep = (
+        max(task.reach, 4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
+    )
     past = Past(task.channels, keep + task.horizon)
     mixture = MLPoly(count, (task.horizon, task.channels), DISCOUNT, np.float32)
     return Panel(past, clock, groups, mixture, task.horizon)

@@ -369,7 +369,9 @@ class AutoOptions:
 @recipe
 def auto(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Many experts, mixed online by how each does: no choice to make, nothing to tune."""
-    return Pool(task, partial(panel, budget=parsed(AutoOptions(), options).budget, seed=setting.seed))
+    members = {name: partial(make, name, seed=setting.seed, device=setting.device) for name in ("natsr", "natsr_fast")}
+    chosen = parsed(AutoOptions(), options)
+    return Pool(task, partial(panel, budget=chosen.budget, seed=setting.seed, members=members))
 
 
 METHODS = tuple(RECIPES)

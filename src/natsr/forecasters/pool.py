@@ -21,6 +21,7 @@ from torch import Tensor
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.member import Member
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
@@ -117,6 +118,11 @@ class Pool(Forecaster):
         for done, row in enumerate(truth, 1):
             self._panel.advance(row)
             progress(done, len(truth), "warm-up")
+        for member in self._members():
+            member.warm_up(train, valid, progress)
+
+    def _members(self) -> list[Member]:
+        return [group for group in self._panel.groups if isinstance(group, Member)]
 
     # ---- what can be looked at, and what is carried on ----------------------------------------------------------
 
@@ -131,10 +137,11 @@ class Pool(Forecaster):
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""
-        return {
+        state: State = {
             part: {name: torch.from_numpy(values.copy()) for name, values in arrays.items()}
             for part, arrays in self._panel.arrays().items()
         }
+        return state | {f"member_{member.names[0]}": member.forecaster.state_dict() for member in self._members()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
@@ -149,6 +156,11 @@ class Pool(Forecaster):
                     got = tuple(value.shape) if isinstance(value, Tensor) else value
                     raise StateError(f"{part}.{name} is {got}, expected a tensor of shape {values.shape}; same task?")
                 found.append((values, value))
+        for member in self._members():
+            own = state.get(f"member_{member.names[0]}")
+            if not isinstance(own, dict):
+                raise StateError(f"the state lacks its {member.names[0]}; it belongs to another budget")
+            member.forecaster.load_state_dict(own)
         for values, value in found:
             np.copyto(values, value.cpu().numpy(), casting="same_kind")
         self._panel.past.reload()
