@@ -642,7 +642,7 @@ def test_arguments_that_make_no_sense_are_refused_at_once() -> None:
         ({"columns": ["a"], "protocol": "paper"}, "no future rows"),
         ({"columns": ["a"], "protocol": "honets"}, "protocol is 'honets'"),
         ({"columns": ["a"], "method": "natsrr"}, "did you mean natsr"),
-        ({"columns": ["a"], "options": {"rat": 1}}, "did you mean"),
+        ({"columns": ["a"], "method": "natsr", "options": {"rat": 1}}, "did you mean"),
     ]
     for arguments, message in cases:
         with pytest.raises(OptionError, match=message):

@@ -96,7 +96,7 @@ class Live:
     columns: Sequence[str]
     horizon: int = 24
     freq: str | timedelta = "h"
-    method: str = "natsr"
+    method: str = "auto"
     window: int = 60
     protocol: str = "honest"
     seed: int = 0
