@@ -8,8 +8,10 @@ import pytest
 import torch
 from tests.fleet.streams import SMALL, TASK, made, moments, parts, wave
 
+from natsr.fleet import together
 from natsr.fleet.base import Learners
 from natsr.fleet.together import Together
+from natsr.forecasters import neural
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.recipes import make
@@ -96,15 +98,19 @@ def test_a_window_that_is_no_number_refuses_one_learner_and_leaves_the_others(me
     same_counts(alone, fleet)
 
 
-def test_a_refresh_of_a_refused_step_is_taken_back() -> None:
-    # Hardly any damping: what rounding leaves outside of the blocks makes every step of the third too long to be taken.
-    own: tuple[dict[str, Option], ...] = ({"every": 3}, {"every": 4}, {"beta": 1e-80})
-    alone, fleet = made("natsr", own=own), Together(made("natsr", own=own))
-    assert farthest(alone, fleet, moments()[:12]) < 1e-9
+def test_a_refresh_of_a_refused_step_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    own: tuple[dict[str, Option], ...] = ({"every": 3}, {"every": 4}, {"every": 1})
+    alone, fleet, stream = made("natsr", own=own), Together(made("natsr", own=own)), moments()
+    assert farthest(alone, fleet, stream[:10]) < 1e-9
+    before = [contents(fleet.state_dict(number)["natural"]) for number in range(3)]
+    with monkeypatch.context() as patch:
+        for module in (neural, together):
+            patch.setattr(module, "_LARGEST", 0.0)  # now every step is too long to be taken, whatever it refreshes
+        assert farthest(alone, fleet, stream[10:15]) < 1e-9
+    assert not any(differing(before[n], contents(fleet.state_dict(n)["natural"])) for n in range(3))
+    assert [counts(one)[1] for one in alone] == [5, 5, 5]
+    assert farthest(alone, fleet, stream[15:25]) < 1e-9
     same_counts(alone, fleet)
-    assert [counts(one)[1] > 0 for one in alone] == [False, False, True]
-    natural = fleet.state_dict(2)["natural"]
-    assert isinstance(natural, dict) and natural["curvature"] == {} and natural["smoothed"] is None
 
 
 def test_who_has_no_example_stays_as_it_is_to_the_bit() -> None:

@@ -250,21 +250,20 @@ class Together(Learners):
 
     def _take(self, seen: _Seen, good: list[bool], kept: _Kept | None) -> None:
         """Compute the steps and take those that are in order; `good` loses the others."""
+        asked = torch.tensor(good, device=self.scale.device)
         if self.natural is None:
             gradient = self.net.gradient(seen.trace, seen.pull)
-            norm = torch.linalg.vector_norm(gradient, dim=1)
-            good[:] = [ok and fine for ok, fine in zip(good, (norm < _LARGEST).tolist(), strict=True)]
+            mask = asked & (torch.linalg.vector_norm(gradient, dim=1) < _LARGEST)
+            good[:] = mask.tolist()
             self.finish.step(gradient, good)
         else:
-            self._take_natural(self.natural, seen, good)
-        mask = torch.tensor(good, device=self.scale.device)
-        self.scale = torch.where(mask, seen.scale, self.scale)
-        self.loss = torch.where(mask, seen.loss, self.loss)
+            mask = self._natural_step(self.natural, seen, asked)
+            good[:] = mask.tolist()
+            self.finish.step(self.natural.smoothed, good)
+        _keep(mask, (self.scale, seen.scale), (self.loss, seen.loss))
         if self.natural is not None and seen.averages is not None:
-            natural, (mean, variance, since) = self.natural, seen.averages
-            natural.mean = torch.where(mask, mean, natural.mean)
-            natural.variance = torch.where(mask, variance, natural.variance)
-            natural.since = torch.where(mask, since, natural.since)
+            natural = self.natural
+            _keep(mask, *zip((natural.mean, natural.variance, natural.since), seen.averages, strict=True))
             for number, due in enumerate(seen.due):
                 self._counts["refreshes"][number] += due and good[number]
             if kept is not None:
@@ -272,27 +271,27 @@ class Together(Learners):
                 if undo:
                     natural.put(kept.chosen[undo], [row[undo] for row in kept.rows])
 
-    def _take_natural(self, natural: Curvatures, seen: _Seen, good: list[bool]) -> None:
+    def _natural_step(self, natural: Curvatures, seen: _Seen, asked: Tensor) -> Tensor:
+        """Solve for every learner's update and average it; answers whose is in order.
+
+        Tensors are changed in place, and the host waits for nothing but, on a CPU, whether all are in order.
+        """
         own, likelihood = self.own, self.likelihood
         kappa, tau = likelihood.fisher, seen.tau
         delta = natural.solved(seen.trace, self.net.pulled(seen.trace, seen.pull[:, None]), seen.damping)
         norm = torch.linalg.vector_norm(delta, dim=1).double() / kappa
         bound = likelihood.bound(self.task.outputs, tau, self._factor)
-        good[:] = [ok and fine for ok, fine in zip(good, (norm < _LARGEST).tolist(), strict=True)]
-        mask = torch.tensor(good, device=norm.device)
+        mask = torch.logical_and(asked, norm < _LARGEST)
         longest = own.clip * bound
         length = torch.where(norm > longest, longest / norm, 1.0) / kappa
-        if not all(good):
+        if delta.is_cuda or not bool(mask.all()):  # a pass over all weights, which on a CPU is worth avoiding
             delta = torch.where(mask[:, None], delta, 0.0)
         weight = torch.where(mask, torch.where(natural.has, own.average, 1.0), 0.0)
         natural.smoothed.mul_((1 - weight).to(delta)[:, None])
         natural.smoothed.addcmul_(delta, torch.where(mask, weight * length, 0.0).to(delta)[:, None])
-        natural.has = natural.has | mask
-        natural.damping = torch.where(mask, tau, natural.damping)
-        self.norm, self.bound, self.tau = (
-            torch.where(mask, new, old) for new, old in ((norm, self.norm), (bound, self.bound), (tau, self.tau))
-        )
-        self.finish.step(natural.smoothed, good)
+        natural.has |= mask
+        _keep(mask, (natural.damping, tau), (self.norm, norm), (self.bound, bound), (self.tau, tau))
+        return mask
 
     def _settle(self, batch: Staged, sane: list[bool], good: list[bool]) -> None:
         """Count what was refused, keep or restore sane weights; `sane` and `good` tell what came of the step."""
@@ -369,3 +368,9 @@ class Together(Learners):
             value = counts[name]
             assert isinstance(value, int)
             numbers[number] = value
+
+
+def _keep(mask: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+    """Make the second of each pair the first one, in place, for the learners in the mask."""
+    for old, new in pairs:
+        old.copy_(torch.where(mask, new, old))
