@@ -88,7 +88,7 @@ def every_step(sections: dict[str, Section]) -> list[str]:
     names = ["step", "H", "C", "ms", "without a compiler", "textbook", "floor", "textbook / ours", "ours / floor"]
     lines.append(head([*names, "MFLOP", "MiB"]))
     streams = sections["streams"].rows if "streams" in sections else []
-    for row in with_means(sections["steps"].rows, streams):
+    for row in sorted(with_means(sections["steps"].rows, streams), key=_shape):
         ours, book, floor = (number(row, f"{form}_ms") for form in ("fast", "textbook", "floor"))
         shape = [str(row["horizon"]), str(row["channels"])]
         plain = f"{number(row, 'torch_ms'):.3f}" if "torch_ms" in row else ""
@@ -101,6 +101,10 @@ def every_step(sections: dict[str, Section]) -> list[str]:
         "",
     ]
     return [*lines, on(sections["steps"]), "", *at_every_step(sections), *refresh_rates(sections)]
+
+
+def _shape(row: Row) -> tuple[float, float]:
+    return number(row, "channels"), number(row, "horizon")
 
 
 def at_every_step(sections: dict[str, Section]) -> list[str]:
@@ -124,8 +128,10 @@ def refresh_rates(sections: dict[str, Section]) -> list[str]:
     if "streams" not in sections:
         return []
     lines = ["How often curvature and inverses are made again, and the mean step as it came on the stream:", ""]
-    lines.append(head(["stream", "H", "C", "steps", "refreshes", "inversions besides", "ms a step, forecast included"]))
-    for row in sections["streams"].rows:
+    lines.append(
+        head(["stream", "H", "C", "steps", "refreshes", "inversions besides", "ms a step, forecast and score included"])
+    )
+    for row in sorted(sections["streams"].rows, key=_shape):
         sizes = [str(row[name]) for name in ("horizon", "channels", "steps")]
         counts = [f"{row[name]} ({100 * number(row, name) / number(row, 'steps'):.1f} %)" for name in RARE.values()]
         lines.append(line([str(row["stream"]), *sizes, *reversed(counts), f"{number(row, 'ms'):.2f}"]))

@@ -47,7 +47,7 @@ def rates(shapes: Shapes, quick: bool) -> list[Unit]:
     """What the section `streams` is made of: how often a refresh is due."""
 
     def count(c: int) -> int:
-        usual = 200 if quick else 1500
+        usual = 500 if quick else 1500
         return usual if c < 100 else usual // 5
 
     def measure(h: int, c: int) -> list[Row]:

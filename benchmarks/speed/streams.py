@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from math import nan
 from typing import NamedTuple
@@ -32,7 +33,7 @@ class Streamed(NamedTuple):
     steps: int  # that learned
     refreshes: int
     inversions: int  # without a refresh, because the damping had drifted
-    ms: float  # of learning and forecasting, refreshes included, as it came
+    ms: float  # of processor time for a step as it came: refreshes, forecast and score included
 
 
 def prepared(channels: int) -> Prepared:
@@ -61,6 +62,7 @@ def streamed(horizon: int, channels: int, steps: int) -> Streamed:
         if forecaster.natural is not None and forecaster.steps:
             made.append(forecaster.natural.made)
 
+    began = time.process_time()
     scores = evaluate(
         {"natsr": forecaster},
         data.rows,
@@ -71,8 +73,9 @@ def streamed(horizon: int, channels: int, steps: int) -> Streamed:
         intervals=False,
         on_step=look,
     )["natsr"]
+    ms = 1e3 * (time.process_time() - began) / scores.steps
     refreshes = int(forecaster.info()["refreshes"])
     # Inverses for another damping than the step before; where there are none at all, `made` is not a number.
     renewed = sum(new != old for old, new in pairwise([nan, *made]) if new == new)
-    ms = round(1e3 * scores.seconds / scores.steps, 4)
-    return Streamed(data.series.name, horizon, channels, steps, refreshes, max(0, renewed - refreshes), ms)
+    inversions = max(0, renewed - refreshes)
+    return Streamed(data.series.name, horizon, channels, steps, refreshes, inversions, round(ms, 4))
