@@ -15,7 +15,7 @@ from benchmarks.speed.curved import curvature
 from benchmarks.speed.floor import STAGES
 from benchmarks.speed.growth import AXES
 from benchmarks.speed.steps import RARE, number, with_means
-from benchmarks.speed.store import RESULTS, ROOT, Section, read
+from benchmarks.speed.store import RESULTS, ROOT, Row, Section, read
 
 PAGE = ROOT / "docs" / "speed.md"
 ASSETS = ROOT / "docs" / "assets"
