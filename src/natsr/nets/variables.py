@@ -88,7 +88,7 @@ class VariablesTCN:
     def forward(self, window: Tensor) -> Tensor:
         """Outputs `(B, m)` of windows `(B, L, D)`; a few at a time where there are many columns, to save memory."""
         few = max(1, _AT_ONCE // self.task.channels)
-        parts = [self.trace(part).output for part in window.split(few)]
+        parts = [self.trace(part).output for part in torch.split(window, few)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def trace(self, window: Tensor, keep: Tensor | None = None) -> VariablesTrace:
