@@ -115,6 +115,17 @@ def test_with_keys_given_no_other_can_join() -> None:
     assert list(many) == ["north"]
 
 
+def test_late_rows_may_be_ignored_key_by_key() -> None:
+    many = Fleet(COLUMNS, 2, "h", "last_value", 6, on_late="ignore")
+    many.observe(at(1), {"a": [1.0, 2.0]})
+    many.observe(at(0), {"a": [9.0, 9.0], "b": [3.0, 4.0]})
+    assert {key: forecast.mean[0].tolist() for key, forecast in many.forecast().items()} == {
+        "a": [1.0, 2.0],
+        "b": [3.0, 4.0],
+    }
+    assert many.health()["a"]["rows"] == 1
+
+
 def test_wrong_arguments_are_told_at_once() -> None:
     with pytest.raises(OptionError, match="stepping is 'quickly'"):
         fleet(stepping="quickly")

@@ -55,6 +55,8 @@ class _Series(Live):
     def check(self, time: object, row: object) -> None:
         """Refuse what `observe` would refuse; changes nothing."""
         seconds = stamp(time)
+        if self.on_late == "ignore" and self._time is not None and seconds <= self._time:
+            return
         row_values(row, self.columns)
         if self._time is not None:
             steps_after(seconds, self._time, self._step)
@@ -76,6 +78,7 @@ class Fleet:
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.
         seed: Of everything random, in each series.
         options: Settings of the method that differ from its defaults.
+        on_late: `refuse` late and duplicate rows with an error, or `ignore` and count them.
         keys: The keys that may come; without them, whoever comes joins.
         stepping: `together`, `apart`, or `auto`: what a short measurement finds to be faster on this machine.
 
@@ -90,11 +93,12 @@ class Fleet:
     columns: Sequence[str]
     horizon: int = 24
     freq: str | timedelta = "h"
-    method: str = "natsr"
+    method: str = "auto"
     window: int = 60
     protocol: str = "honest"
     seed: int = 0
     options: Mapping[str, Option] | None = None
+    on_late: str = "refuse"
     keys: Iterable[str] | None = None
     stepping: str = "auto"
     _series: dict[str, _Series] = field(default_factory=dict, init=False, repr=False)
@@ -108,8 +112,17 @@ class Fleet:
         self._made()  # a wrong argument is told now, not with the first row
 
     def _made(self) -> _Series:
-        arguments = (self.columns, self.horizon, self.freq, self.method, self.window)
-        return _Series(*arguments, self.protocol, self.seed, self.options)
+        return _Series(
+            columns=self.columns,
+            horizon=self.horizon,
+            freq=self.freq,
+            method=self.method,
+            window=self.window,
+            protocol=self.protocol,
+            seed=self.seed,
+            options=self.options,
+            on_late=self.on_late,
+        )
 
     def __len__(self) -> int:
         return len(self._series)
@@ -238,6 +251,7 @@ class Fleet:
             "protocol": self.protocol,
             "seed": self.seed,
             "options": dict(self.options) if self.options else None,
+            "on_late": self.on_late,
             "keys": None if self.keys is None else list(self.keys),
             "stepping": self._crew.stepping,
         }
