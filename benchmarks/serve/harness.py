@@ -48,7 +48,7 @@ _POSTGRES = Path("/usr/lib/postgresql")
 _NURSERY = """
 import json, os, signal, sys
 import natsr.cli, natsr.serve.run
-natsr.Live(["any"], horizon=1, window=4)  # whatever is compiled or loaded when a learner is first made
+natsr.Live(["any"], horizon=1, window=4, method="natsr")  # whatever is compiled or loaded when a learner is first made
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     asked = json.loads(line)

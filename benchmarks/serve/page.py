@@ -87,7 +87,7 @@ def idle(result: Mapping[str, Any]) -> list[str]:
         "",
         "`python -m benchmarks.serve.idle`. " + machine(result),
         "",
-        f"{result['series']:,} series of the default network with {result['resident']} learners in memory: "
+        f"{result['series']:,} series of `natsr` with {result['resident']} learners in memory: "
         f"{result['memory_mib_begin']} MiB after the start, {result['memory_mib_peak']} MiB at most while every series "
         f"was asked once. A learner came back from its snapshot in {result['back_ms_p50']:g} ms (p99 "
         f"{result['back_ms_p99']:g}); {result['different_forecasts']} of the forecasts differed from the others.",
