@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup run test lint format bench-speed bench-speed-page bench-curvature bench-bound bench-wide bench-page figures clean
+.PHONY: help setup run test lint format bench-speed bench-fleet bench-speed-page bench-curvature bench-bound bench-wide bench-page figures clean
 
 help: ## this list
 	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([^:]+):.*## /  make \1\t/' | expand -t 18
@@ -46,6 +46,9 @@ format: $(STAMP) ## rewrite the files as ruff likes them
 bench-speed: $(STAMP) ## time online steps beside the textbook step and their floor, write the page; a few minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed.measure $(ARGS)
 	$(BIN)/python -m benchmarks.speed.page
+
+bench-fleet: $(STAMP) ## many small learners, in every way of stepping them; a few minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed.fleet $(ARGS)
 
 bench-speed-page: $(STAMP) ## write docs/speed.md and its figures from benchmarks/results
 	$(BIN)/python -m benchmarks.speed.page
