@@ -1,8 +1,11 @@
 """`natsr run -`: rows as they arrive on standard input, a forecast for each on standard output.
 
-The input is CSV with a header. The output is one line of JSON for each row, written at once: the forecast as `origin`,
-`times`, `mean` and `intervals`, or, for a row that cannot be used, its `time` and why it was `refused`; then the stream
-goes on.
+The input is CSV with a header, or JSON lines: one object for each row, whose first one names the columns. The output is
+one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean` and `intervals`, or, for a row
+that cannot be used, its `time` and why it was `refused`; then the stream goes on.
+
+With `--state` everything learned is kept in a folder, every `EVERY` rows, at the end and on SIGTERM, and the next run
+goes on from it: rows that it has taken before are refused as late.
 """
 
 from __future__ import annotations
@@ -10,10 +13,15 @@ from __future__ import annotations
 import csv
 import json
 import math
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import chain
+from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +32,13 @@ from natsr.cli.run import Run
 from natsr.cli.show import note
 from natsr.data.series import unknown
 from natsr.intake import stamp
-from natsr.live import Live, LiveForecast
+from natsr.live import LEVELS, Live, LiveForecast
+from natsr.state import MANIFEST
 from natsr.types import DataError, OptionError
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
+EVERY = 100  # rows between two savings of the state
+TERMINATED = 128 + signal.SIGTERM
 TIME_NAMES = ("time", "date", "datetime", "timestamp", "ts")
 
 
@@ -37,32 +48,108 @@ class Line(NamedTuple):
     number: int
     time: str
     cells: Mapping[str, str]
+    wrong: str | None = None  # why the line is no row at all
+
+
+class Kept:
+    """A forecaster whose state is kept in a folder, or nowhere; SIGTERM ends it between two rows, never within one."""
+
+    def __init__(self, live: Live, folder: Path | None) -> None:
+        self.live, self._folder = live, folder
+        self._fresh = 0  # rows since the last saving
+        self._busy = self._ending = False
+
+    def answered(self, line: Line, levels: Sequence[float]) -> dict[str, Any]:
+        """Let it take the row, and keep the state when it is time."""
+        self._busy = True
+        said = answered(self.live, line, levels)
+        self._fresh += 1
+        if self._fresh >= EVERY:
+            self.save()
+        self._busy = False
+        if self._ending:
+            raise SystemExit(TERMINATED)
+        return said
+
+    def save(self) -> None:
+        """Write the state, if there is a folder for it and something new to write."""
+        if self._folder is not None and self._fresh:
+            self.live.save(self._folder)
+        self._fresh = 0
+
+    def end(self, _number: int, _frame: FrameType | None) -> None:
+        """Stop now, or after the row that is being taken."""
+        self._ending = True
+        if not self._busy:
+            raise SystemExit(TERMINATED)
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Save when it ends, however it ends; SIGTERM is an end."""
+        main = self._folder is not None and threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGTERM, self.end) if main else None
+        try:
+            yield
+        finally:
+            self._busy = True  # a second SIGTERM must not stop the saving
+            self.save()
+            if main:
+                signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
 
 
 def follow(settings: Run) -> None:
     """Do what the settings say."""
     torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
     check(settings)
-    columns, lines = opened(settings)
-    note(f"forecasting {', '.join(columns)}, {settings.horizon} rows ahead")
-    live: Live | None = None
+    levels = levels_of(settings.levels)
+    resumed = resume(settings.state)
+    columns, lines = opened(settings, resumed)
+    note(f"forecasting {', '.join(columns)}, {resumed.horizon if resumed else settings.horizon} rows ahead")
     waiting: list[Line] = []
-    for line in lines:
+    live = resumed
+    while live is None:  # the first row is answered when the second has shown how far apart they are
+        line = next(lines, None)
+        if line is None:
+            break
         waiting.append(line)
-        if live is None:
-            freq = settings.freq or step_between(waiting)
-            if freq is None:
-                continue  # the first row is answered when the second has shown how far apart they are
-            live = made(settings, columns, freq)
-        for taken in waiting:
-            typer.echo(json.dumps(answered(live, taken), allow_nan=False))
-            sys.stdout.flush()
-        waiting.clear()
-    if waiting:
+        freq = settings.freq or step_between(waiting)
+        live = made(settings, columns, freq) if freq is not None else None
+    if live is not None:
+        kept = Kept(live, settings.state)
+        with kept.saving():
+            for line in chain(waiting, lines):
+                typer.echo(json.dumps(kept.answered(line, levels), allow_nan=False))
+                sys.stdout.flush()
+    elif waiting:
         raise DataError(
             f"standard input ended after {len(waiting)} row(s) with a time, which do not tell how far apart rows are; "
             "say it with --freq"
         )
+
+
+def resume(folder: Path | None) -> Live | None:
+    """What was kept in the folder, if anything was."""
+    if folder is None or not (folder / MANIFEST).exists():
+        return None
+    live = Live.load(folder)
+    note(f"going on with {live.method} after {live.health()['rows']} rows, as kept in {folder}; its settings stand")
+    return live
+
+
+def levels_of(text: str) -> tuple[float, ...]:
+    """Levels of intervals.
+
+    >>> levels_of("0.5,0.95")
+    (0.5, 0.95)
+    """
+    try:
+        found = tuple(float(part) for part in given.names(text, "levels"))
+    except ValueError:
+        raise OptionError(f"levels is {text!r}, expected numbers such as 0.5,0.9") from None
+    for level in found:
+        if not 0 < level <= 0.99:
+            raise OptionError(f"levels is {text!r}, expected each above 0 and at most 0.99")
+    return found
 
 
 def check(settings: Run) -> None:
@@ -82,28 +169,29 @@ def made(settings: Run, columns: Sequence[str], freq: str | timedelta) -> Live:
     return Live(columns, settings.horizon, freq, method, settings.window, settings.protocol, settings.seed, options)
 
 
-def opened(settings: Run) -> tuple[list[str], Iterator[Line]]:
+def opened(settings: Run, resumed: Live | None = None) -> tuple[list[str], Iterator[Line]]:
     """The columns to forecast, and the rows as they come.
 
     Raises:
         DataError: There is no header, or it lacks a column that was asked for.
     """
-    reader = csv.reader(sys.stdin)
-    header = [name.strip() for name in next(reader, [])]
-    if not header:
-        raise DataError("standard input ended before a header came, expected CSV with the names in its first line")
-    if len(set(header)) < len(header):
-        raise DataError(f"the header is {','.join(header)}, expected each name once")
+    first_line = next((text for text in sys.stdin if text.strip()), "")
+    texts = chain([first_line], sys.stdin)
+    objects = first_line.lstrip().startswith("{")
+    reader = csv.reader(texts)
+    header = _header(list(_object(first_line)) if objects else next(reader, []))
     time = settings.time or next((name for name in header if name.lower() in TIME_NAMES), header[0])
     if time not in header:
         raise DataError(unknown("time column", time, header, "the header"))
     others = [name for name in header if name != time]
-    lines = _lines(reader, header, time, others)
-    if settings.target == "all":
+    lines = _objects(texts, time) if objects else _lines(reader, header, time, others)
+    if resumed is not None:
+        columns = list(resumed.columns)
+    elif settings.target == "all":
         first = next(lines, None)
         if first is None:
             raise DataError("standard input ended after its header, expected rows to follow")
-        columns = [name for name in others if _is_number(first.cells[name], name)]
+        columns = [name for name in others if _is_number(first.cells.get(name, ""), name)]
         if len(columns) < len(others):
             note(f"left out, for they hold text: {', '.join(name for name in others if name not in columns)}")
         lines = chain([first], lines)
@@ -117,11 +205,45 @@ def opened(settings: Run) -> tuple[list[str], Iterator[Line]]:
     return columns, lines
 
 
+def _header(names: Sequence[str]) -> list[str]:
+    """The names of the columns, each once."""
+    header = [name.strip() for name in names]
+    if not header:
+        raise DataError("standard input ended before a header came, expected CSV with the names in its first line")
+    if len(set(header)) < len(header):
+        raise DataError(f"the header is {','.join(header)}, expected each name once")
+    return header
+
+
 def _lines(rows: Iterator[list[str]], header: Sequence[str], time: str, others: Sequence[str]) -> Iterator[Line]:
     for number, row in enumerate(rows, 2):
         if row:
             cells = dict(zip(header, row, strict=False))  # a row that is too short misses its last values
             yield Line(number, cells.get(time, ""), {name: cells.get(name, "") for name in others})
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise DataError(f'it is no JSON: {error}; expected an object such as {{"time": …, "load": 1.5}}') from None
+    if not isinstance(found, dict):
+        raise DataError(f"it is a {type(found).__name__}, expected an object with a time and values")
+    return found
+
+
+def _objects(texts: Iterator[str], time: str) -> Iterator[Line]:
+    """Rows from JSON lines; a column that an object lacks is missing."""
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
+        try:
+            found = _object(text)
+        except DataError as error:
+            yield Line(number, "", {}, str(error))
+            continue
+        cells = {name: "" if value is None else str(value) for name, value in found.items() if name != time}
+        yield Line(number, str(found.get(time, "")), cells)
 
 
 def _is_number(text: str, name: str) -> bool:
@@ -144,11 +266,13 @@ def step_between(lines: Sequence[Line]) -> timedelta | None:
     return timedelta(seconds=later[0] - times[0]) if later else None
 
 
-def answered(live: Live, line: Line) -> dict[str, Any]:
+def answered(live: Live, line: Line, levels: Sequence[float] = LEVELS) -> dict[str, Any]:
     """Let it take the row, and say what it expects next; or why it did not take it."""
     try:
-        live.observe(line.time, {name: cell(line.cells[name], name) for name in live.columns})
-        return answer(live.forecast())
+        if line.wrong is not None:
+            raise DataError(line.wrong)
+        live.observe(line.time, {name: cell(line.cells.get(name, ""), name) for name in live.columns})
+        return answer(live.forecast(levels))
     except DataError as error:
         return {"time": line.time, "refused": f"line {line.number}: {error}"}
 

@@ -35,6 +35,7 @@ class Run:
       natsr run load.csv --method rls --horizon 48          one method beside last_value
       natsr run load.csv --methods natsr,er --set er.rate=1e-4
       tail -f load.csv | natsr run - --horizon 6            live, JSON lines out
+      natsr run - --state kept < rows.jsonl                 JSON lines in too; goes on where it was stopped
     """
 
     file: Annotated[
@@ -80,6 +81,11 @@ class Run:
     freq: Annotated[
         str | None,
         typer.Option(metavar="h|15min|…", help="Time between rows, with -.", show_default="from the first two rows"),
+    ] = None
+    levels: Annotated[str, typer.Option(metavar="P,Q", help="Levels of the intervals, with -.")] = "0.5,0.9"
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the state here and go on from it, with -.", show_default="none is kept"),
     ] = None
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write.", show_default="out/ and the file's name")

@@ -1,0 +1,95 @@
+"""`natsr run -`: JSON lines in, chosen levels, and a state that the next run goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from natsr.cli import app
+
+SRC = Path(__file__).parents[2] / "src"
+USUAL = ("run", "-", "--method", "rls", "--window", "6", "--horizon", "2", "--freq", "h")
+
+
+def rows(start: int, stop: int) -> list[dict[str, Any]]:
+    return [
+        {"time": f"2024-01-{1 + row // 24:02}T{row % 24:02}:00:00", "a": (row * 7) % 11} for row in range(start, stop)
+    ]
+
+
+def as_csv(given: Sequence[dict[str, Any]]) -> list[str]:
+    return ["time,a", *(f"{row['time']},{row['a']}" for row in given)]
+
+
+def follow(lines: Sequence[str], *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
+    """Exit code, answers, standard error."""
+    done = CliRunner().invoke(app, [*USUAL, *arguments], input="\n".join(lines) + "\n")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_json_lines_are_as_good_as_csv() -> None:
+    given = rows(0, 30)
+    assert follow([json.dumps(row) for row in given])[1] == follow(as_csv(given))[1]
+
+
+def test_lines_that_are_no_row_are_refused_and_the_stream_goes_on() -> None:
+    given = [json.dumps(row) for row in rows(0, 12)]
+    given[5:5] = ["{broken", "[1, 2]", '{"time": "soon", "a": 1}']
+    given[10] = given[10].replace('"a"', '"b"')  # the value is missing then
+    code, answers, _ = follow(given)
+    assert code == 0 and len(answers) == 15
+    refused = [answer["refused"] for answer in answers if "refused" in answer]
+    assert ["no JSON" in refused[0], "a list" in refused[1], "ISO 8601" in refused[2]] == [True] * 3
+    assert len(refused) == 3 and refused[0].startswith("line 6:")
+
+
+def test_levels_are_those_asked_for() -> None:
+    _, answers, _ = follow(as_csv(rows(0, 12)), "--levels", "0.8,0.99")
+    assert set(answers[-1]["intervals"]) == {"0.8", "0.99"}
+    for wrong in ("1.5", "high"):
+        code, _, said = follow(as_csv(rows(0, 12)), "--levels", wrong)
+        assert code == 2 and "levels is" in said
+
+
+def test_a_state_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    whole = follow(as_csv(rows(0, 60)))[1]
+    kept = str(tmp_path / "kept")
+    first = follow(as_csv(rows(0, 35)), "--state", kept)[1]
+    code, second, said = follow(as_csv(rows(30, 60)), "--state", kept)
+    assert code == 0 and "going on with rls after 35 rows" in said
+    assert [list(answer) for answer in second[:5]] == [["time", "refused"]] * 5  # those it has had
+    assert first + second[5:] == whole
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
+def test_sigterm_keeps_what_was_learned(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+    kept = str(tmp_path / "kept")
+    with subprocess.Popen(
+        [sys.executable, "-m", "natsr", *USUAL, "--state", kept],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdin.write("\n".join(as_csv(rows(0, 20))) + "\n")
+        program.stdin.flush()
+        for _ in range(20):
+            assert "origin" in json.loads(program.stdout.readline())
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(timeout=120) == 128 + signal.SIGTERM
+    _, answers, said = follow(as_csv(rows(20, 24)), "--state", kept)
+    assert "after 20 rows" in said and all("origin" in answer for answer in answers)
