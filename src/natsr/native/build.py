@@ -28,7 +28,7 @@ SWITCH = "NATSR_NATIVE"
 #: Neither `-ffast-math` nor anything else that lets the compiler assume that numbers are finite: steps are refused by
 #: looking at them.
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math")
-_SECONDS = 120
+_SECONDS = 600
 
 
 class NativeError(NatsrError, RuntimeError):
