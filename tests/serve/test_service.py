@@ -241,14 +241,16 @@ def test_one_job_that_fails_does_not_fail_its_neighbours(tmp_path: Path) -> None
     with Running(tmp_path) as running:
         series = running.series("a", RLS)
         journal, release = running.service._journal, threading.Event()
-        hold = journal.submit(lambda _: release.wait(PATIENCE))  # so that the next three come together
+        hold = journal.submit(lambda _: release.wait(PATIENCE))  # so that the next ones come together
         bad = journal.submit(lambda connection: connection.execute(text("INSERT INTO nowhere VALUES (1)")))
+        mistake = journal.submit(lambda _: 1 // 0)
         good, _ = offered([(row["time"], row["values"]) for row in rows(0, 0, 5)], series.columns)
         taken = running.service.observe(series, good)
         release.set()
         assert hold.result(PATIENCE)
-        with pytest.raises(StorageError):
-            bad.result(PATIENCE)
+        for failed in (bad, mistake):
+            with pytest.raises(StorageError):
+                failed.result(PATIENCE)
         assert len(taken.result(PATIENCE).taken) == 5
         assert series.tail.seq == 5
 

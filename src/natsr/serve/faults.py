@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from natsr.types import NatsrError
 
 #: PostgreSQL: disk full, and the class of errors that mean too little of something.
@@ -62,8 +60,3 @@ def storage_error(error: Exception) -> StorageError:
     return StorageError(
         503, f"the state cannot be used now: {text}", expected, f"{kept}; try again", {"Retry-After": "5"}
     )
-
-
-def is_storage(error: BaseException) -> bool:
-    """Whether the error comes from the database or the disk."""
-    return isinstance(error, SQLAlchemyError | OSError | StorageError)

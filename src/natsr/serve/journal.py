@@ -88,8 +88,10 @@ class Journal:
             result = apply(connection)
 
             def finish() -> None:
-                done(result)
-                future.set_result(result)
+                try:
+                    done(result)
+                finally:
+                    future.set_result(result)  # it is on the disk, whatever else went wrong
 
             return finish
 
@@ -140,7 +142,10 @@ class Journal:
                     self._write([job])
             return
         for finish in finished:
-            finish()
+            try:
+                finish()
+            except Exception:
+                log.exception("what follows a write went wrong, by a mistake of ours")
 
     def _transaction(self, jobs: list[Job]) -> list[Callable[[], None]]:
         finished: list[Callable[[], None]] = []
@@ -157,6 +162,10 @@ class Journal:
         except (SQLAlchemyError, OSError) as error:
             self._drop()
             raise storage_error(error) from error
+        except Exception as error:
+            log.exception("a write went wrong, by a mistake of ours")
+            self._drop()
+            raise StorageError(500, "it could not be written, by a mistake of ours", "", "please report it") from error
         for job, reason in refused:
             job.fail(reason)
         return finished

@@ -8,6 +8,7 @@ there are too many; a snapshot and the rows after it bring them back.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -19,12 +20,13 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from sqlalchemy.exc import SQLAlchemyError
 
 from natsr.live import Live
 from natsr.serve.admit import Tail, unpacked
 from natsr.serve.answers import by_column, forecast_answer, kept, plain
 from natsr.serve.events import Bus
-from natsr.serve.faults import ApiError, is_storage, storage_error
+from natsr.serve.faults import ApiError
 from natsr.serve.journal import Journal
 from natsr.serve.meters import Meters
 from natsr.serve.series import Series, Task, Waiter
@@ -206,6 +208,8 @@ class Learners:
                 self._resident.pop(series.id, None)
             if series.tasks or (series.live is not None if series.deleted else series.pending):
                 self._queue(series)
+        if series.waiters:  # who began to wait while the last row was learned
+            self._tell(series)
 
     def _well(self, series: Series) -> None:
         if series.failure is not None:
@@ -229,7 +233,7 @@ class Learners:
         """Begin again from the snapshot, a little later each time."""
         with self._changed:
             series.failures += 1
-            series.retry_at = clock.monotonic() + min(LONGEST_RETRY, 0.5 * 2**series.failures)
+            series.retry_at = clock.monotonic() + min(LONGEST_RETRY, 0.5 * 2 ** min(series.failures, 10))
             series.failure = f"{type(error).__name__}: {error}"[:300]
             series.live = None
             series.learned = Tail(series.snapshot, None)
@@ -344,23 +348,23 @@ class Learners:
             if series.unsaved:  # first: a replay after the snapshot would not make these again
                 self._flush(series).result(PATIENCE)
             self._snapshots.put(series.id, live)
-        except (StateError, ApiError, TimeoutError, OSError) as error:
-            self._missed(series, error)
+        except (StateError, ApiError, TimeoutError, OSError, SQLAlchemyError) as error:
+            log.error("no snapshot of series %s: %s", series.key, error)
+            self._missed(series)
             return
-        except Exception as error:
-            if not is_storage(error):
-                raise
-            self._missed(series, storage_error(error))
+        except Exception:
+            log.exception("no snapshot of series %s, by a mistake of ours", series.key)
+            self._missed(series)
             return
         series.snapshot, series.dirty_since = seq, 0.0
         self._meters.snapshots.inc()
         health, oldest = json.dumps(series.health), time - self._settings.history * series.step
-        self._journal.submit(
-            lambda connection: self._store.note_snapshot(connection, series.id, seq, health, oldest), patient=True
-        )
+        with contextlib.suppress(ApiError):  # a note that is missing costs a look at the next start
+            self._journal.submit(
+                lambda connection: self._store.note_snapshot(connection, series.id, seq, health, oldest), patient=True
+            )
 
-    def _missed(self, series: Series, error: Exception) -> None:
-        log.error("no snapshot of series %s: %s", series.key, error)
+    def _missed(self, series: Series) -> None:
         self._meters.snapshot_failures.inc()
         series.dirty_since = clock.monotonic()  # not again at once
 
