@@ -39,3 +39,15 @@ def test_cold_counts_rows_with_a_value_and_starts_again_after_silence() -> None:
     assert not cold.append(6, nothing) and len(cold.history()[0]) == 0
     assert [cold.append(second, something) for second in (7, 8, 9)] == [False, False, True]
     assert cold.history()[0].tolist() == [7, 8, 9]
+
+
+def test_cold_has_intervals_from_the_second_row() -> None:
+    cold = Cold(channels=2, horizon=4, enough=9, longest=4)
+    cold.append(0, np.array([1.0, 5.0]))
+    assert np.isnan(cold.forecast([0.9]).intervals[0.9].low).all()  # one row tells nothing about changes
+    cold.append(1, np.array([3.0, math.nan]))
+    expected = cold.forecast([0.9])
+    low, high = expected.intervals[0.9]
+    assert expected.mean[:, 0] == pytest.approx(3.0) and np.isnan(low[:, 1]).all()
+    assert high[:, 0] - 3.0 == pytest.approx(1.6448536 * 4.0 * np.sqrt([1, 2, 3, 4]), rel=1e-6)
+    assert (np.diff(high[:, 0] - low[:, 0]) > 0).all()

@@ -93,16 +93,17 @@ class Cold:
         return np.array(self._seconds, dtype=np.int64), np.array(self._values).reshape(-1, len(self._known))
 
     def forecast(self, levels: Sequence[float]) -> Expected:
-        """The last value; intervals as for a random walk with the changes seen so far, at least two."""
+        """The last value; intervals as for a random walk with the changes seen so far; one alone counts double."""
         mean = np.tile(self._known, (self._horizon, 1))
         spread = np.full(len(self._known), math.nan)
         intervals = {}
         with np.errstate(over="ignore"):  # the changes of huge values may be infinite, and so are the intervals then
-            if len(self._values) > 2:
+            if len(self._values) > 1:
                 changes = np.diff(np.array(self._values), axis=0)
                 count = np.count_nonzero(~np.isnan(changes), axis=0)
                 squares = np.where(np.isnan(changes), 0.0, changes) ** 2
-                np.sqrt(squares.sum(0) / np.maximum(count, 1), out=spread, where=count > 1)
+                np.sqrt(squares.sum(0) / np.maximum(count, 1), out=spread, where=count > 0)
+                spread[count == 1] *= 2
             walk = np.sqrt(np.arange(1, self._horizon + 1))[:, None] * spread
             for level in levels:
                 reach = NormalDist().inv_cdf((1 + level) / 2) * walk
