@@ -35,7 +35,9 @@ def crash(result: Mapping[str, Any]) -> list[str]:
     head = ["database", "kills", "acknowledged rows", "lost", "doubled", "forecasts compared", "different"]
     names = ["kills", "acknowledged", "lost", "doubled", "forecasts_compared", "forecasts_different"]
     lines = [[name, *(found[field] for field in names)] for name, found in result["databases"].items()]
-    return ["### Kills", "", "`python -m benchmarks.serve.crash`. " + machine(result), "", *table(head, lines)]
+    kills = max(found["kills"] for found in result["databases"].values())
+    command = f"`python -m benchmarks.serve.crash --kills {kills} --longest {result['longest']:g}`"
+    return ["### Kills", "", f"{command}. {machine(result)}", "", *table(head, lines)]
 
 
 def hostile(result: Mapping[str, Any]) -> list[str]:
@@ -44,12 +46,13 @@ def hostile(result: Mapping[str, Any]) -> list[str]:
     statuses = ", ".join(f"{status}: {count:,}" for status, count in attack["statuses"].items())
     cases = next((line.strip() for line in schema["summary"] if "generated" in line), "")
     verdict = "found nothing" if schema["status"] == 0 else "found something"
+    options = f"--count {attack['requests']} --raw {attack['raw']} --examples {schema['examples']}"
     lived = "lived on" if attack["alive"] else "did not live on"
     kept = "unchanged" if attack["unchanged"] else "changed"
     return [
         "### Hostile requests",
         "",
-        "`python -m benchmarks.serve.hostile`. " + machine(result),
+        f"`python -m benchmarks.serve.hostile {options}`. {machine(result)}",
         "",
         f"schemathesis {verdict} ({cases}; {schema['examples']} examples for each operation). Of "
         f"{attack['requests']:,} hostile requests and {attack['raw']:,} that are no HTTP, {attack['wrong']} had a "
@@ -60,24 +63,18 @@ def hostile(result: Mapping[str, Any]) -> list[str]:
 
 def load(result: Mapping[str, Any]) -> list[str]:
     """Observations a second."""
-    head = [
-        "series",
-        "minutes",
-        "rows learned a second",
-        "acknowledgement p50 / p99",
-        "forecast p50 / p99",
-        "memory, first / last",
-    ]
+    head = ["series", "rows in a request", "minutes", "rows learned a second", "acknowledged", "forecast", "memory"]
     lines: list[list[object]] = []
     for run in result["runs"]:
         ack, forecast = run["acknowledgement"], run["forecast"]
         lines.append([
             run["series"], run["rows_in_a_request"], f"{run['seconds'] / 60:.1f}", run["rows_per_second"],
-            f"{ack['p50_ms']:g} / {ack['p99_ms']:g} ms", f"{forecast['p50_ms']:g} / {forecast['p99_ms']:g} ms",
+            f"p50 {ack['p50_ms']:g}, p99 {ack['p99_ms']:g} ms", f"p50 {forecast['p50_ms']:g}, p99 {forecast['p99_ms']:g} ms",
             f"{run['memory_mib_first']} → {run['memory_mib_last']} MiB",
         ])  # fmt: skip
     title = f"### Load, method `{result['method']}`"
-    return [title, "", "`python -m benchmarks.serve.load`. " + machine(result), "", *table(head, lines)]
+    options = f"--method {result['method']} --minutes {result['minutes']:g}"
+    return [title, "", f"`python -m benchmarks.serve.load {options}`. {machine(result)}", "", *table(head, lines)]
 
 
 def idle(result: Mapping[str, Any]) -> list[str]:
