@@ -69,7 +69,8 @@ def load(result: Mapping[str, Any]) -> list[str]:
         ack, forecast = run["acknowledgement"], run["forecast"]
         lines.append([
             run["series"], run["rows_in_a_request"], f"{run['seconds'] / 60:.1f}", run["rows_per_second"],
-            f"p50 {ack['p50_ms']:g}, p99 {ack['p99_ms']:g} ms", f"p50 {forecast['p50_ms']:g}, p99 {forecast['p99_ms']:g} ms",
+            f"p50 {ack['p50_ms']:g}, p99 {ack['p99_ms']:g} ms",
+            f"p50 {forecast['p50_ms']:g}, p99 {forecast['p99_ms']:g} ms",
             f"{run['memory_mib_first']} → {run['memory_mib_last']} MiB",
         ])  # fmt: skip
     title = f"### Load, method `{result['method']}`"
