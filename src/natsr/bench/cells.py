@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias, get_args
 
 import torch
 
-from natsr import __version__
 from natsr.data.calendar import CALENDARS, CalendarKind
 from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, prepare
@@ -19,6 +18,7 @@ from natsr.metrics import LEVELS, Scores
 from natsr.recipes import METHODS, NETWORKS, make
 from natsr.streams import Windows, check_protocol
 from natsr.types import DataError, NatsrError, Option, OptionError, ProtocolName, Task
+from natsr.version import __version__
 
 Part: TypeAlias = Literal["online", "validation"]
 TunedOn: TypeAlias = Literal["nothing", "validation", "test"]

@@ -19,10 +19,10 @@ from string import Template
 
 import numpy as np
 
-from natsr import __version__
 from natsr.report.contents import Fan, Numbers, Report, Score, Stretch, Track
 from natsr.report.payload import embedded, payload, shortened
 from natsr.types import DataError
+from natsr.version import __version__
 
 __all__ = ["Fan", "Report", "Score", "Stretch", "Track", "render", "write"]
 
