@@ -32,7 +32,7 @@ class Serve:
     workers: Annotated[int, typer.Option(min=1, help="Threads that learn.")] = 2
     resident: Annotated[int, typer.Option(min=1, help="Learners kept in memory.")] = 64
     snapshot_rows: Annotated[int, typer.Option(min=1, help="Rows after which a learner is written to disk.")] = 1000
-    snapshot_seconds: Annotated[float, typer.Option(min=0.1, help="Or seconds.")] = 60.0
+    snapshot_seconds: Annotated[float, typer.Option(min=0.1, help="Or seconds.")] = 300.0
     history: Annotated[int, typer.Option(min=1, help="Forecasts kept for each series, to look back.")] = 1000
     max_body: Annotated[int, typer.Option(min=1, help="Bytes in a request.")] = Limits.body_bytes
     max_rows: Annotated[int, typer.Option(min=1, help="Rows in a request.")] = Limits.rows

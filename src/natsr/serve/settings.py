@@ -64,7 +64,7 @@ class ServeSettings:
     workers: int = 2
     resident: int = 64
     snapshot_rows: int = 1000
-    snapshot_seconds: float = 60.0
+    snapshot_seconds: float = 300.0
     history: int = 1000
     limits: Limits = field(default_factory=Limits)
 
