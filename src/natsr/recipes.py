@@ -285,7 +285,7 @@ class NatsrOptions(PlainOptions):
     order: Literal["after", "before"] = "after"
     damped: Damped = "drift"
     drift: float = 0.1
-    probes: int = 8
+    probes: int = 16
     probe: Probe = "hadamard"
     allotted: bool = True
     closed: bool = True

@@ -47,7 +47,7 @@ class NaturalOptions:
     damped: Damped = "drift"
     drift: float = 0.1  # share by which τ/κ may have moved before the inverses are made again
     information: Literal["current", "stored"] = "current"  # κ of now on an old JᵀJ, or the κ it was estimated with
-    probes: int = 8  # output directions that estimate G; 0: every output, exactly
+    probes: int = 16  # output directions that estimate G; 0: every output, exactly
     probe: Probe = "hadamard"
     allotted: bool = True  # probes by weight: light examples get fewer
     closed: bool = True  # the layers right below the head in closed form, where that is exact
