@@ -42,6 +42,7 @@ class Way(NamedTuple):
 
     probes: int  # 0: every output
     probe: Probe
+    allotted: bool = False  # light examples get fewer
     closed: bool = False  # the layers right below the head in closed form
 
     @property
@@ -49,21 +50,22 @@ class Way(NamedTuple):
         """What it is called in tables."""
         if not self.probes:
             return "exact"
-        return f"{self.probe}, {self.probes}{', closed forms' if self.closed else ''}"
+        more = [name for name, is_so in (("allotted", self.allotted), ("closed forms", self.closed)) if is_so]
+        return ", ".join([self.probe, str(self.probes), *more])
 
     def on(self, options: NaturalOptions) -> NaturalOptions:
         """The same method with this estimate."""
-        return replace(options, probes=self.probes, probe=self.probe, closed=self.closed)
+        return replace(options, **self._asdict())
 
 
 RECIPE = NatsrOptions().natural().options
-USUAL = Way(RECIPE.probes, RECIPE.probe, RECIPE.closed)
+USUAL = Way(RECIPE.probes, RECIPE.probe, RECIPE.allotted, RECIPE.closed)
 
 
 def ways() -> list[Way]:
     """Exact, eight probes of every kind there is, the recipe's own way, and a hundred samples."""
     kinds: tuple[Probe, ...] = get_args(Probe)
-    few = [Way(PROBES, kind) for kind in kinds] + [Way(PROBES, "hadamard", closed=True)]
+    few = [Way(PROBES, kind) for kind in kinds]
     return list(dict.fromkeys([Way(0, "rademacher"), *few, USUAL, Way(SAMPLES, "sampled")]))
 
 

@@ -107,7 +107,7 @@ def test_curvature_is_shown_by_layer_and_judged(results: Path) -> None:
     page = rendered(results, curved)
     assert "| block0.conv1 | 0.100 | 0.900 |" in page and "| mean | 1.0500 | 1.0700 |" in page
     judged = {claim.what: claim for claim in claims(read(results), curved)}
-    assert judged["MASE, few probes against exact"].measured == "+0.0200"
+    assert judged["MASE, few probes against exact"].measured == "+0.0200 (100 steps, 2 seed(s))"
     assert judged["MASE, few probes against exact"].reached is False
 
 
