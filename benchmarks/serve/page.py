@@ -92,11 +92,20 @@ def idle(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def memory(result: Mapping[str, Any]) -> list[str]:
+    """Many rows."""
+    head = ["rows learned", *(f"{note['rows']:,}" for note in result["notes"])]
+    line: list[object] = ["MiB", *(f"{note['memory_mib']:g}" for note in result["notes"])]
+    title = f"### Memory over many rows, {result['series']} series of `{result['method']}`"
+    command = f"`python -m benchmarks.serve.memory --method {result['method']}`"
+    return [title, "", f"{command}. {machine(result)}", "", *table(head, [line])]
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "serve-crash.json": crash,
     "serve-hostile.json": hostile,
     "serve-load.json": load,
-    "serve-load-rls.json": load,
+    "serve-memory.json": memory,
     "serve-idle.json": idle,
 }
 
