@@ -26,6 +26,7 @@ from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, Series, check_length, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster
+from natsr.forecasters.pool import Pool
 from natsr.metrics import Scores
 from natsr.report.page import write
 from natsr.report.record import Recorder
@@ -87,9 +88,22 @@ def replay(settings: Run) -> None:
     )
     write(out / "report.html", report)
     output().print(as_text(results))
+    for name, forecaster in plan.forecasters.items():
+        if isinstance(forecaster, Pool):
+            note(f"{name} is made of {shares(forecaster.weights())}")
     note(f"written: {out / 'report.html'}, {out / 'forecasts.csv'}, {out / 'results.jsonl'}")
     if any(result.error is not None for result in results):
         raise typer.Exit(INCOMPLETE)
+
+
+def shares(weights: Mapping[str, float], count: int = 5) -> str:
+    """The experts that count most, in words.
+
+    >>> shares({"a": 0.25, "b": 0.75, "c": 0.0}, count=2)
+    'b 75 %, a 25 %'
+    """
+    top = sorted(weights.items(), key=lambda item: -item[1])[:count]
+    return ", ".join(f"{name} {weight:.0%}".replace("%", " %") for name, weight in top)
 
 
 # Before the run
