@@ -40,19 +40,23 @@ def _kept(figure: Figure, path: Path) -> Path:
 
 def _growth(section: Section) -> Figure:
     axes = list(dict.fromkeys(str(row["axis"]) for row in section.rows))
-    figure = Figure(figsize=(2.1 * len(axes), 2.6), layout="constrained")
+    cases = list(dict.fromkeys(str(row["case"]) for row in section.rows))
+    colours, labelled = dict(zip(cases, COLOURS, strict=False)), set[str]()
+    figure = Figure(figsize=(2.1 * len(axes), 2.8), layout="constrained")
     for place, axis in enumerate(axes, 1):
         plot = figure.add_subplot(1, len(axes), place)
         part = [row for row in section.rows if row["axis"] == axis]
-        for colour, case in zip(COLOURS, dict.fromkeys(str(row["case"]) for row in part), strict=False):
+        for case in dict.fromkeys(str(row["case"]) for row in part):
             line = [(number(row, "value"), number(row, "ms")) for row in part if row["case"] == case]
-            plot.plot(*zip(*line, strict=True), marker="o", markersize=3, color=colour, label=case)
+            label = None if case in labelled else case  # each once, below all panels
+            labelled.add(case)
+            plot.plot(*zip(*line, strict=True), marker="o", markersize=3, color=colours.get(case, "black"), label=label)
         plot.set_xscale("log")
         plot.set_yscale("log")
         plot.set_xlabel(LABELS.get(axis, axis))
         if place == 1:
             plot.set_ylabel("ms a step")
-            plot.legend(frameon=False, fontsize=7)
+    figure.legend(loc="outside lower center", ncols=len(cases), frameon=False, fontsize=7)
     return figure
 
 
@@ -71,5 +75,5 @@ def _stages(section: Section) -> Figure:
     plot.barh(cases, rest, left=list(left.values()), color="#dddddd", label="the rest")
     plot.invert_yaxis()
     plot.set_xlabel("ms")
-    plot.legend(frameon=False, fontsize=7, ncols=2, loc="lower right")
+    plot.legend(frameon=False, fontsize=7, ncols=2, loc="upper right")
     return figure
