@@ -13,6 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "intervals.jsonl"
 PAGE = ROOT / "docs" / "intervals.md"
 MARKS = ("<!-- intervals -->", "<!-- /intervals -->")
+DRIFT = ROOT / "benchmarks" / "results" / "drift.json"
+DRIFT_MARKS = ("<!-- drift -->", "<!-- /drift -->")
+DRIFT_HEAD = (
+    "| errors | detector | false alarms | found, errors x 2 | rows | found, errors x 4 | rows |",
+    "|---|---|---|---|---|---|---|",
+)
 HEAD = (
     "| method | stream | H | intervals | coverage of 90 % | worst 500 rows | width | CRPS | ms a step |",
     "|---|---|---|---|---|---|---|---|---|",
@@ -41,16 +47,29 @@ def _row(result: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def with_table(text: str, table: str) -> str:
+def drifts(results: Path = DRIFT) -> str:
+    """The table of detectors."""
+    rows = list(DRIFT_HEAD)
+    for result in json.loads(results.read_text(encoding="utf-8")):
+        cells = [result["errors"], result["detector"], f"{result['false_alarms']:.1f}"]
+        for factor in (2, 4):
+            delay = result[f"delay_{factor}"]
+            cells += [f"{100 * result[f'found_{factor}']:.0f} %", "–" if delay is None else f"{delay:.0f}"]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def with_table(text: str, table: str, marks: tuple[str, str] = MARKS) -> str:
     """The page with this table between its marks."""
-    before, _, rest = text.partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
-    return f"{before}{MARKS[0]}\n\n{table}\n\n{MARKS[1]}{after}"
+    before, _, rest = text.partition(marks[0])
+    _, _, after = rest.partition(marks[1])
+    return f"{before}{marks[0]}\n\n{table}\n\n{marks[1]}{after}"
 
 
 def main() -> None:
     """Bring the page up to date."""
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), rendered()), encoding="utf-8")
+    text = with_table(PAGE.read_text(encoding="utf-8"), rendered())
+    PAGE.write_text(with_table(text, drifts(), DRIFT_MARKS), encoding="utf-8")
 
 
 if __name__ == "__main__":
