@@ -7,8 +7,9 @@ NATSR=${NATSR:-.venv/bin/natsr}
 OUT=${OUT:-benchmarks/results/etth1-tuning-published.jsonl}
 $NATSR tune --method natsr_fast --dataset ETTh1 --tuned-on test --max-steps 1500 --horizons 24 --trials 8 --out "$OUT"
 # Few trials do not find the corner of the space; these are the method as it is, and without an average of its updates.
-stretch=(--methods natsr_fast --datasets ETTh1 --horizons 24 --seeds 0 --max-steps 1500 --protocol paper --tuned-on test)
-$NATSR bench "${stretch[@]}" --set rate=1e-4 --set average=0.555 --out "$OUT"
+stretch=(--methods natsr_fast --datasets ETTh1 --seeds 0 --max-steps 1500 --protocol paper --tuned-on test --out "$OUT")
 for rate in 1e-4 2e-4 3e-4; do
-  $NATSR bench "${stretch[@]}" --set rate=$rate --set average=1 --out "$OUT"
+  $NATSR bench "${stretch[@]}" --horizons 24 --set rate=$rate --set average=1
 done
+$NATSR bench "${stretch[@]}" --horizons 24,48,1 --set rate=1e-4 --set average=0.555
+$NATSR bench "${stretch[@]}" --horizons 48,1 --set rate=3e-4 --set average=1
