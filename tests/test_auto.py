@@ -98,17 +98,18 @@ def test_the_protocols_that_are_honest_come_to_the_same() -> None:
     np.testing.assert_array_equal(found["honest"], found["partial"])
 
 
-def test_a_forecast_knows_the_rows_of_its_window_before_they_are_learned() -> None:
+@pytest.mark.parametrize("budget", ["cheap", "one"])
+def test_a_forecast_knows_the_rows_of_its_window_before_they_are_learned(budget: Budget) -> None:
     """The first forecasts after the warm-up, for which no example has matured, are those of one who was told."""
-    rows = rows_of(wave(60))
-    told, asked = pool(), pool()
-    told.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 52))
-    asked.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 50))
-    windows = Windows(rows, TASK, 0, 60)
-    first = asked.forecast(windows.window(50)).mean
-    assert not torch.equal(first, asked.forecast(windows.window(49)).mean)
-    assert torch.equal(asked.forecast(windows.window(51)).mean, told.forecast(windows.window(51)).mean)
-    assert torch.equal(asked.forecast(windows.window(50)).mean, first)
+    rows = rows_of(wave(120))
+    told, asked = pool(budget=budget), pool(budget=budget)
+    told.warm_up(Windows(rows, TASK, 0, 90), Windows(rows, TASK, 90, 112))
+    asked.warm_up(Windows(rows, TASK, 0, 90), Windows(rows, TASK, 90, 110))
+    windows = Windows(rows, TASK, 0, 120)
+    first = asked.forecast(windows.window(110)).mean
+    assert not torch.equal(first, asked.forecast(windows.window(109)).mean)
+    assert torch.equal(asked.forecast(windows.window(111)).mean, told.forecast(windows.window(111)).mean)
+    assert torch.equal(asked.forecast(windows.window(110)).mean, first)
 
 
 def test_a_window_of_another_stream_is_answered_and_forgotten() -> None:

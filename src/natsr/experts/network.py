@@ -9,6 +9,8 @@ products of matrices.
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -54,21 +56,35 @@ class OneStep:
         draw = np.random.Generator(np.random.Philox(key=seed))
         # One flat vector of weights, and a view of it for each matrix; the last row of a matrix is its bias.
         shapes = ((self._inputs + 1, width), (width + 1, width), (width + 1, channels), (self._inputs, channels))
-        ends = np.cumsum([rows * columns for rows, columns in shapes])
-        self._weights = np.zeros(ends[-1], dtype=np.float32)
+        self._shapes = shapes
+        self._weights = np.zeros(sum(rows * columns for rows, columns in shapes), dtype=np.float32)
         self._gradient = np.zeros_like(self._weights)
         self._first, self._second = np.zeros_like(self._weights), np.zeros_like(self._weights)
-        views = [
-            [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
-            for flat in (self._weights, self._gradient)
-        ]
-        self._layers, self._slopes = views
+        self._bind()
         for layer in self._layers[:2]:
             layer[:-1] = draw.standard_normal(layer[:-1].shape) / np.sqrt(len(layer))
         self._layers[2][:-1] = 0.1 * draw.standard_normal(self._layers[2][:-1].shape) / np.sqrt(width)
         self._values = np.zeros((memory, channels), dtype=np.float32)
         self._known = np.zeros((memory, channels), dtype=bool)
         self._counts = np.zeros(3, dtype=np.int64)  # rows, steps, refused steps
+
+    def _bind(self) -> None:
+        """The matrices, as views of the flat vectors."""
+        ends = np.cumsum([rows * columns for rows, columns in self._shapes])[:-1]
+        self._layers, self._slopes = (
+            [part.reshape(shape) for part, shape in zip(np.split(flat, ends), self._shapes, strict=True)]
+            for flat in (self._weights, self._gradient)
+        )
+
+    def __deepcopy__(self, memo: dict[int, object]) -> OneStep:
+        """A copy whose matrices are views of its own vectors."""
+        twin = copy.copy(self)
+        memo[id(self)] = twin
+        for name, value in vars(self).items():
+            if name not in ("_layers", "_slopes"):
+                setattr(twin, name, copy.deepcopy(value, memo))
+        twin._bind()
+        return twin
 
     # ---- learning ------------------------------------------------------------------------------------------------
 
