@@ -97,7 +97,8 @@ def memory(result: Mapping[str, Any]) -> list[str]:
     head = ["rows learned", *(f"{note['rows']:,}" for note in result["notes"])]
     line: list[object] = ["MiB", *(f"{note['memory_mib']:g}" for note in result["notes"])]
     title = f"### Memory over many rows, {result['series']} series of `{result['method']}`"
-    command = f"`python -m benchmarks.serve.memory --method {result['method']}`"
+    rows = result["notes"][-1]["rows"]
+    command = f"`python -m benchmarks.serve.memory --rows {rows} --method {result['method']}`"
     return [title, "", f"{command}. {machine(result)}", "", *table(head, [line])]
 
 
