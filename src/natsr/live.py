@@ -20,9 +20,10 @@ import torch
 from natsr import state as states
 from natsr.data.calendar import Calendar, Floats, Times
 from natsr.data.series import Scaling, filled_from_past, season_of, unknown
+from natsr.exogenous import Exogenous, Future
 from natsr.forecasters.base import Progress, silent
 from natsr.intake import Seconds, regular, row_values, shown, stamp, step_seconds, steps_after, times_of
-from natsr.phases import Cold, Interval, Warm, described
+from natsr.phases import Cold, Interval, Units, Warm, branch, described
 from natsr.recipes import make
 from natsr.streams import Feed, Rows, check_protocol
 from natsr.types import DataError, Option, OptionError, State, StateError, Task
@@ -83,6 +84,9 @@ class Live:
         options: Settings of the method that differ from its defaults.
         on_late: What to do with a row that is not later than the last one: `refuse` raises `DataError`, `ignore`
             counts it and goes on.
+        exogenous: Names of columns that come with each row and are inputs only: neither forecast nor scored. In a row
+            by place they follow the values.
+        known: The same for columns whose future is known, such as a plan or a holiday; they follow those.
 
     Example:
         >>> live = Live(columns=["load"], horizon=2, freq="h", method="last_value", window=3)
@@ -102,6 +106,8 @@ class Live:
     seed: int = 0
     options: Mapping[str, Option] | None = None
     on_late: str = "refuse"
+    exogenous: Sequence[str] = ()
+    known: Sequence[str] = ()
     _ignored: int = field(default=0, init=False, repr=False)  # late and duplicate rows
     _rows: int = field(default=0, init=False, repr=False)  # observed; rows that were not there are not counted
     _time: int | None = field(default=None, init=False, repr=False)  # of the last row
@@ -121,7 +127,11 @@ class Live:
         Feed(task, check_protocol(self.protocol))  # refuses a protocol that needs the future
         make(self.method, task, seed=self.seed, options=self.options)  # an unknown name is told now, not after a day
         self._longest_gap = task.reach + task.horizon
-        self._cold = Cold(len(self.columns), self.horizon, self.window + self.horizon, self._longest_gap)
+        self._outside = Exogenous(self.columns, self.exogenous, self.known, self.horizon)
+        self.exogenous, self.known = self._outside.exogenous, self._outside.known
+        self._names = (*self.columns, *self._outside.names)
+        enough, extras = self.window + self.horizon, self._outside.width
+        self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras)
 
     def _task(self, features: int) -> Task:
         return Task(self.window, self.horizon, len(self.columns), features, season_of(self._step))
@@ -131,6 +141,7 @@ class Live:
         history: pd.DataFrame | tuple[Sequence[object] | Times, npt.ArrayLike],
         *,
         time: str | None = None,
+        future: Future | None = None,
         progress: Progress = silent,
     ) -> None:
         """Learn from the past before the stream begins; once, and before the first row.
@@ -139,8 +150,9 @@ class Live:
 
         Args:
             history: A pandas frame with the columns (others are left alone) and its times as index or in a column;
-                or times and an array `(T, C)`.
+                or times and an array with as many columns. What is `known` is its own plan in there.
             time: The frame's time column, where it cannot be told.
+            future: The plan after the history's last row, as in `observe`.
             progress: Called with (done, of, what).
 
         Raises:
@@ -152,20 +164,24 @@ class Live:
         if not len(seconds):
             raise DataError("the history has no rows, expected some; leave warm_up out for a cold start")
         count = len(seconds)
+        plan, width = self._outside.plan(future), len(self.columns)
         seconds, values = regular(seconds, values, self._step, self._longest_gap)
-        if np.count_nonzero(~np.isnan(values).all(1)) < self.window + self.horizon:
+        values = np.concatenate([values[:, :width], self._outside.history(values[:, width:], plan)], axis=1)
+        if np.count_nonzero(~np.isnan(values[:, :width]).all(1)) < self.window + self.horizon:
             for at, row in zip(seconds.tolist(), values, strict=True):
                 self._take(at, row)
         else:
             self._warm = self._begin(seconds, values, progress)
         self._rows, self._time = count, int(seconds[-1])
 
-    def observe(self, time: object, row: object) -> None:
+    def observe(self, time: object, row: object, future: Future | None = None) -> None:
         """Take the next row, and learn from whatever it has made known.
 
         Args:
             time: Later than the last row by a whole number of steps; rows in between are missing.
             row: A mapping by name (a column left out is missing), or one value for each column; NaN is missing.
+            future: By name, the values of columns in `known` at the next `horizon` rows. Without it the last plan is
+                shifted by a row, and beyond its end its last value is carried on.
 
         Raises:
             DataError: The row is late, a duplicate, off the grid, or holds something other than numbers. Nothing has
@@ -176,16 +192,22 @@ class Live:
         if self.on_late == "ignore" and self._time is not None and seconds <= self._time:
             self._ignored += 1
             return
-        values = row_values(row, self.columns)
+        values, plan = row_values(row, self._names), self._outside.plan(future)
         missing = 0 if self._time is None else steps_after(seconds, self._time, self._step) - 1
-        nothing = np.full(len(self.columns), math.nan)
-        for back in range(min(missing, self._longest_gap), 0, -1):
-            self._take(seconds - back * self._step, nothing)
-        self._take(seconds, values)
+        played = min(missing, self._longest_gap)
+        self._outside.skip(missing - played)
+        for back in range(played, 0, -1):
+            self._play(seconds - back * self._step, np.full(len(values), math.nan), self._outside.plan(None))
+        self._play(seconds, values, plan)
         self._rows += 1
 
+    def _play(self, seconds: int, values: Floats, plan: Floats) -> None:
+        """One row of the grid as it came."""
+        width = len(self.columns)
+        self._take(seconds, np.concatenate([values[:width], self._outside.extend(values[width:], plan)]))
+
     def _take(self, seconds: int, values: Floats) -> None:
-        """One row of the grid."""
+        """One row of the grid: values, then the features of what else came."""
         self._time = seconds
         if self._warm is not None:
             self._warm.advance(seconds, values)
@@ -195,15 +217,17 @@ class Live:
 
     def _begin(self, seconds: Seconds, values: Floats, progress: Progress) -> Warm:
         """The end of the beginning: scaling and calendar from these rows, and a forecaster warmed up on them."""
-        warm = self._fresh(Scaling.fit(values), Calendar.fit(times_of(seconds), "bounded", self._step))
+        values, extras = np.split(values, [len(self.columns)], axis=1)
+        calendar = Calendar.fit(times_of(seconds), "bounded", self._step)
+        warm = self._fresh(Units(Scaling.fit(values), calendar, self._outside.scaling(extras)))
         truth = warm.standardised(values)
-        warm.begin(Rows(torch.cat([filled_from_past(truth), warm.features(seconds)], 1), truth), progress)
+        warm.begin(Rows(torch.cat([filled_from_past(truth), warm.features(seconds, extras)], 1), truth), progress)
         return warm
 
-    def _fresh(self, scaling: Scaling, calendar: Calendar) -> Warm:
-        task = self._task(len(calendar.names))
+    def _fresh(self, units: Units) -> Warm:
+        task = self._task(len(units.calendar.names) + len(units.extras.mean))
         forecaster = make(self.method, task, seed=self.seed, options=self.options)
-        return Warm(forecaster, Feed(task, check_protocol(self.protocol)), scaling, calendar)
+        return Warm(forecaster, Feed(task, check_protocol(self.protocol)), units)
 
     def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
         """What is expected of the next `horizon` rows; changes nothing.
@@ -265,6 +289,7 @@ class Live:
             "seed": self.seed,
             "options": dict(self.options) if self.options else None,
             "on_late": self.on_late,
+            **({"exogenous": list(self.exogenous), "known": list(self.known)} if self._outside.names else {}),
         }
         state: State = {
             "rows": self._rows,
@@ -272,6 +297,7 @@ class Live:
             "time": self._time,
             "cold": self._cold.state_dict(),
         }
+        state |= {"exogenous": self._outside.state_dict()} if self._outside.names else {}
         state["warm"] = self._warm.state_dict() if self._warm else None
         states.save(folder, state, kind=KIND, meta=settings)
 
@@ -286,8 +312,10 @@ class Live:
         live._rows, live._time = rows, time
         live._ignored = ignored if isinstance(ignored, int) else 0
         live._cold.load_state_dict(cold)
+        if live._outside.names:
+            live._outside.load_state_dict(branch(state, "exogenous"))
         if isinstance(warm, dict):
-            live._warm = live._fresh(*described(warm))
+            live._warm = live._fresh(described(warm))
             live._warm.load_state_dict(warm)
         return live
 
@@ -295,11 +323,11 @@ class Live:
         if isinstance(history, tuple):
             times, values = history
             stamps = np.array([stamp(at) for at in times], dtype=np.int64)
-            rows = [row_values(row, self.columns) for row in np.asarray(values)]
+            rows = [row_values(row, self._names) for row in np.asarray(values)]
             if len(rows) != len(stamps):
                 raise DataError(f"the history has {len(stamps)} times and {len(rows)} rows, expected as many of each")
-            return stamps, np.array(rows).reshape(len(rows), len(self.columns))
-        return _from_frame(history, self.columns, time)
+            return stamps, np.array(rows).reshape(len(rows), len(self._names))
+        return _from_frame(history, self._names, time)
 
 
 def _from_first(saved: states.Saved) -> states.Saved:

@@ -33,6 +33,8 @@ QUANTILES = (0.005, *PROBABILITIES, 0.995)
 TRAIN = 0.8
 #: Parts that start again where a state of an earlier format has nothing that they could go on from.
 BEGIN_ANEW = ("calibrator", "drift")
+#: A feature that came with a row is held to this many standard deviations.
+WILD = 100.0
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -60,10 +62,12 @@ class Cold:
         horizon: Rows ahead.
         enough: Rows with a value that suffice.
         longest: Missing rows in a row that make what came before them useless.
+        extras: Numbers that follow the values in a row, and are kept with them.
     """
 
-    def __init__(self, channels: int, horizon: int, enough: int, longest: int) -> None:
+    def __init__(self, channels: int, horizon: int, enough: int, longest: int, extras: int = 0) -> None:
         self._horizon, self._enough, self._longest = horizon, enough, longest
+        self._width = channels + extras
         self._known = np.full(channels, math.nan)  # last known value of each column
         self.clear()
 
@@ -75,8 +79,9 @@ class Cold:
 
     def append(self, seconds: int, values: Floats) -> bool:
         """Keep a row; answers whether there are enough now."""
-        here = ~np.isnan(values)
-        self._known = np.where(here, values, self._known)
+        came = values[: len(self._known)]
+        here = ~np.isnan(came)
+        self._known = np.where(here, came, self._known)
         if here.any():
             self._counted, self._missing = self._counted + 1, 0
         else:
@@ -89,8 +94,8 @@ class Cold:
         return self._counted >= self._enough
 
     def history(self) -> tuple[Seconds, Floats]:
-        """The rows kept: times `(T,)` and values `(T, C)`."""
-        return np.array(self._seconds, dtype=np.int64), np.array(self._values).reshape(-1, len(self._known))
+        """The rows kept: times `(T,)`, and values with their extras `(T, C + X)`."""
+        return np.array(self._seconds, dtype=np.int64), np.array(self._values).reshape(-1, self._width)
 
     def forecast(self, levels: Sequence[float]) -> Expected:
         """The last value; intervals as for a random walk with the changes seen so far; one alone counts double."""
@@ -99,7 +104,7 @@ class Cold:
         intervals = {}
         with np.errstate(over="ignore"):  # the changes of huge values may be infinite, and so are the intervals then
             if len(self._values) > 1:
-                changes = np.diff(np.array(self._values), axis=0)
+                changes = np.diff(np.array(self._values)[:, : len(self._known)], axis=0)
                 count = np.count_nonzero(~np.isnan(changes), axis=0)
                 squares = np.where(np.isnan(changes), 0.0, changes) ** 2
                 np.sqrt(squares.sum(0) / np.maximum(count, 1), out=spread, where=count > 0)
@@ -122,13 +127,22 @@ class Cold:
 
     def load_state_dict(self, state: State) -> None:
         """Go on from it."""
-        values, missing = array(state, "values", (None, len(self._known))), state.get("missing")
+        values, missing = array(state, "values", (None, self._width)), state.get("missing")
         if not isinstance(missing, int):
             raise StateError(f"missing is {missing!r}, expected a number; the state belongs to something else")
         self._known = array(state, "known", (len(self._known),))
         self._seconds = array(state, "seconds", (len(values),)).astype(np.int64).tolist()
         self._values = list(values)
-        self._counted, self._missing = int(np.count_nonzero(~np.isnan(values).all(1))), missing
+        came = ~np.isnan(values[:, : len(self._known)]).all(1)
+        self._counted, self._missing = int(np.count_nonzero(came)), missing
+
+
+class Units(NamedTuple):
+    """From rows and their times to what a forecaster reads; fixed."""
+
+    scaling: Scaling  # of the values
+    calendar: Calendar  # from the time of a row to its features
+    extras: Scaling  # of the features that come with a row
 
 
 class Warm:
@@ -137,13 +151,13 @@ class Warm:
     Args:
         forecaster: Fresh.
         feed: Fresh; decides what is learned when.
-        scaling: From the data's units to standardised ones; fixed.
-        calendar: From the time of a row to its features; fixed.
+        units: From the data's units to standardised ones.
     """
 
-    def __init__(self, forecaster: Forecaster, feed: Feed, scaling: Scaling, calendar: Calendar) -> None:
+    def __init__(self, forecaster: Forecaster, feed: Feed, units: Units) -> None:
         task = forecaster.task
-        self.forecaster, self.feed, self.scaling, self.calendar = forecaster, feed, scaling, calendar
+        self.forecaster, self.feed = forecaster, feed
+        self.scaling, self.calendar, self.extras = units
         self.calibrator, self.tally, self.drift = Calibrator(task, QUANTILES), Tally(task), Drift(task.channels)
         self.refused = 0  # steps that the forecaster gave up with an error
         self.fallbacks = 0  # forecasts that were not finite; the last value stood in
@@ -159,9 +173,11 @@ class Warm:
         scaled[~scaled.isfinite()] = math.nan
         return scaled
 
-    def features(self, seconds: Seconds) -> Tensor:
-        """`(T, F)`."""
-        return torch.from_numpy(self.calendar.apply(times_of(seconds))).float()
+    def features(self, seconds: Seconds, extras: Floats) -> Tensor:
+        """`(T, F)`: the calendar, then what came with the rows, held to `WILD` deviations; 0, its mean, if missing."""
+        with np.errstate(over="ignore"):
+            scaled = np.nan_to_num(np.clip(self.extras.apply(extras), -WILD, WILD), nan=0.0)
+        return torch.from_numpy(np.concatenate([self.calendar.apply(times_of(seconds)), scaled], axis=1)).float()
 
     def begin(self, rows: Rows, progress: Progress) -> None:
         """Warm up on all the rows that are known, and forecast from the last of them."""
@@ -185,7 +201,7 @@ class Warm:
         return self.forecaster.task.reach + self.forecaster.task.horizon
 
     def advance(self, seconds: int, values: Floats) -> None:
-        """Take the next row: what it makes known is learned, and the rows after it are forecast."""
+        """Take the next row, `(C + X,)`: what it makes known is learned, and the rows after it are forecast."""
         step = self.opened(seconds, values)
         if step.matured is not None:
             self._learn(step.matured)
@@ -193,7 +209,8 @@ class Warm:
 
     def opened(self, seconds: int, values: Floats) -> Step:
         """The first half of `advance`: take the row, and say what is now to be learned and forecast."""
-        truth = self.standardised(values)
+        channels = self.forecaster.task.channels
+        truth = self.standardised(values[:channels])
         known = ~truth.isnan()
         self._seen |= known
         self._filled = torch.where(known, truth, self._filled)
@@ -201,7 +218,7 @@ class Warm:
         self.calibrator.reveal(row)
         self.drift.update(self.calibrator.scales.newest, seconds)
         self.tally.reveal(row)
-        inputs = torch.cat([self._filled, self.features(np.array([seconds]))[0]])
+        inputs = torch.cat([self._filled, self.features(np.array([seconds]), values[None, channels:])[0]])
         step = self.feed.push(inputs, truth)
         assert step is not None  # `begin` has filled the first window
         return step
@@ -258,7 +275,9 @@ class Warm:
     def state_dict(self) -> State:
         """Everything that must be carried on, and what `described` needs to build it again."""
         calendar = self.calendar
+        extras = {"extras": tensors(mean=self.extras.mean, std=self.extras.std)} if len(self.extras.mean) else {}
         return {
+            **extras,
             **{name: part.state_dict() for name, part in self._parts().items()},
             "scaling": tensors(mean=self.scaling.mean, std=self.scaling.std),
             "calendar": {
@@ -291,16 +310,18 @@ class Warm:
         self._quantiles = array(state, "quantiles", self._quantiles.shape)
 
 
-def described(state: State) -> tuple[Scaling, Calendar]:
-    """The scaling and the calendar of a saved warm phase."""
+def described(state: State) -> Units:
+    """The scalings and the calendar of a saved warm phase; a state from before there were extras has none."""
     scaling, calendar = branch(state, "scaling"), branch(state, "calendar")
+    extras = branch(state, "extras") if "extras" in state else tensors(mean=np.empty(0), std=np.empty(0))
     names = calendar.get("names")
     if not isinstance(names, str):
         raise StateError(f"the calendar's names are {names!r}, expected text; the state belongs to something else")
     kept = tuple(names.split())
-    return (
+    return Units(
         Scaling(array(scaling, "mean", (None,)), array(scaling, "std", (None,))),
         Calendar(kept, *(array(calendar, name, (len(kept),)) for name in ("mean", "std", "low", "high"))),
+        Scaling(array(extras, "mean", (None,)), array(extras, "std", (None,))),
     )
 
 
