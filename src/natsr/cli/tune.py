@@ -22,7 +22,7 @@ class Tune:
     By default the validation part plays the stream and the online part is never looked at: what comes out may be used
     for honest figures, with --tuned-on validation. With --tuned-on test the trials run on the very stream that is
     scored, under the protocol paper, as the published tables were tuned; whatever uses that must say so. Trials are
-    kept as results, so a search goes on where it stopped. Needs Optuna: pip install 'natsr[tune]'.
+    kept as results, so a search goes on where it stopped. Needs Optuna: install the extra `tune` of natsr.
 
     Examples:
       natsr tune --method natsr --dataset ETTh1 --out natsr-etth1.jsonl

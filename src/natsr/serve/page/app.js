@@ -225,7 +225,7 @@
       if (!error.section.hidden) charts.error.set({ id: "error", xs, time: true, zero: true, fixed: true, label: "Running MASE, and that of the last value", marks: drifts, lines: [{ name: series.method, values: line("mase"), color: "var(--m0)" }, { name: "last value", values: line("mase_last_value"), color: "var(--m1)", dash: "8 3" }], heading: (i) => showTime(xs[i]) });
       scale.section.hidden = !line("variance").some(known);
       if (!scale.section.hidden) charts.scale.set({ id: "scale", xs, time: true, log: true, fixed: true, label: "Expected variance over time", marks: drifts, lines: [{ name: "variance", values: line("variance"), color: "var(--m2)" }], heading: (i) => showTime(xs[i]) });
-      const experts = Object.entries(health.experts || {}).sort((a, b) => b[1] - a[1]).slice(0, 8);
+      const experts = Object.entries(health).filter(([field, weight]) => field.startsWith("weight_") && known(weight)).map(([field, weight]) => [field.slice(7), weight]).sort((a, b) => b[1] - a[1]).slice(0, 8);
       weights.hidden = !experts.length;
       weights.querySelector("ul").replaceChildren(...experts.map(([expert, weight]) => html("li", {}, html("span", {}, expert), html("span", { class: "bar", "aria-hidden": "true" }, html("i", { style: `width:${(100 * weight).toFixed(1)}%` })), html("b", {}, percent(weight)))));
       reached("Live");
