@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import time
 import warnings
 from pathlib import Path
 
@@ -258,11 +257,8 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 # Whole files
 
 
-def test_the_bundled_sample_is_read_whole_and_fast() -> None:
-    read_csv(PACKAGED / "BeijingPM25.csv")  # the first call pays for what pandas sets up
-    start = time.perf_counter()
+def test_the_bundled_sample_is_read_whole() -> None:
     series = read_csv(PACKAGED / "BeijingPM25.csv")
-    assert time.perf_counter() - start < 1
     assert series.values.shape == (43824, 7) and series.missing == 2067 and series.regular
     assert series.columns == ("pm2.5", "DEWP", "TEMP", "PRES", "Iws", "Is", "Ir")
     assert series.values[:, 0][24:27].tolist() == [129.0, 148.0, 159.0]
