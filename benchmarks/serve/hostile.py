@@ -243,9 +243,8 @@ def main() -> None:
             attack = attacked(served.url, chosen.count, chosen.raw, chosen.seed)
             sys.stderr.write(json.dumps(attack, indent=1) + "\n" + served.output[-2000:])
     # What it says of itself, without where its report lay.
-    summary = [
-        line for line in schema["says"].strip().splitlines() if line and "eport" not in line and "JUnit" not in line
-    ]
+    said = schema["says"].strip().splitlines()
+    summary = [line for line in said if line and "eport" not in line and "JUnit" not in line]
     keep("hostile", {"schemathesis": {"status": schema["status"], "examples": chosen.examples, "summary": summary[-4:]},
                      "attack": attack})  # fmt: skip
 
