@@ -198,7 +198,7 @@ def test_scaling_is_fixed_on_the_first_rows_and_knows_nothing_later(spies: list[
     calm, wild = stream(60, gaps=False), stream(60, gaps=False)
     wild[W + H :] *= 1000
     for values in (calm, wild):
-        fed(a_live("spied"), values)
+        fed(a_live("spied", rescale=False), values)
     windows = [torch.stack([window for window, _ in spy.learned[:2]]) for spy in spies if spy.learned]
     assert len(windows) == 2
     assert torch.equal(windows[0], windows[1])
@@ -501,8 +501,8 @@ def test_health_counts_what_came_of_the_forecasts() -> None:
 
 def test_health_tells_what_the_method_tells() -> None:
     live = a_live("natsr")
-    empty = dict.fromkeys(("mase", "mase_last_value", "coverage_90", "variance", "scale", "drift_since"))
-    none = dict.fromkeys(("rows", "refused", "fallbacks", "ignored", "drift", "drifts"), 0)
+    empty = dict.fromkeys(("mase", "mase_last_value", "coverage_90", "variance", "scale", "drift_since", "rescaled_at"))
+    none = dict.fromkeys(("rows", "refused", "fallbacks", "ignored", "drift", "drifts", "rescaled"), 0)
     assert live.health() == {"phase": "cold", **none, **empty}
     live.warm_up((times(120), stream(120)))
     fed(live, stream(60), 120)
@@ -685,7 +685,7 @@ def test_pandas_is_not_imported_for_who_has_no_frame() -> None:
 
 
 def test_a_drift_shows_in_the_health_with_its_time_and_ends() -> None:
-    live, generator = a_live("last_value", columns=1), np.random.default_rng(0)
+    live, generator = a_live("last_value", columns=1, rescale=False), np.random.default_rng(0)
     values = np.cumsum(generator.normal(size=1000) * np.where(np.arange(1000) < 700, 1.0, 8.0))[:, None]
     live.warm_up((times(50), values[:50]))
     seen: dict[int, Mapping[str, float | int | str | None]] = {}

@@ -19,12 +19,14 @@ import torch
 
 from natsr import state as states
 from natsr.data.calendar import Calendar, Floats, Times
-from natsr.data.series import Scaling, filled_from_past, season_of, unknown
+from natsr.data.series import Scaling, filled_from_past, season_of
 from natsr.exogenous import Exogenous, Future
 from natsr.forecasters.base import Progress, silent
+from natsr.histories import history_of
 from natsr.intake import Seconds, regular, row_values, shown, stamp, step_seconds, steps_after, times_of
 from natsr.phases import Cold, Interval, Units, Warm, branch, described
-from natsr.recipes import make
+from natsr.recipes import METHODS, NETWORKS, make
+from natsr.rescale import Renewed
 from natsr.streams import Feed, Rows, check_protocol
 from natsr.types import DataError, Option, OptionError, State, StateError, Task
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 KIND = "live"
 LEVELS = (0.5, 0.9)
-_TIME_NAMES = ("time", "date", "datetime", "timestamp")
 _FIGURES = ("mase", "mase_last_value", "coverage_90")
 
 
@@ -87,6 +88,7 @@ class Live:
         exogenous: Names of columns that come with each row and are inputs only: neither forecast nor scored. In a row
             by place they follow the values.
         known: The same for columns whose future is known, such as a plan or a holiday; they follow those.
+        rescale: Begin anew, on recent rows, when a column has left its scale for good, such as by a change of unit.
 
     Example:
         >>> live = Live(columns=["load"], horizon=2, freq="h", method="last_value", window=3)
@@ -108,6 +110,7 @@ class Live:
     on_late: str = "refuse"
     exogenous: Sequence[str] = ()
     known: Sequence[str] = ()
+    rescale: bool = True
     _ignored: int = field(default=0, init=False, repr=False)  # late and duplicate rows
     _rows: int = field(default=0, init=False, repr=False)  # observed; rows that were not there are not counted
     _time: int | None = field(default=None, init=False, repr=False)  # of the last row
@@ -130,6 +133,11 @@ class Live:
         self._outside = Exogenous(self.columns, self.exogenous, self.known, self.horizon)
         self.exogenous, self.known = self._outside.exogenous, self._outside.known
         self._names = (*self.columns, *self._outside.names)
+        if self._outside.names and self.method in METHODS and self.method not in NETWORKS:
+            raise OptionError(
+                f"method is {self.method!r}, which reads the values only, expected one that reads exogenous and known "
+                f"columns too: {', '.join(NETWORKS)}"
+            )
         enough, extras = self.window + self.horizon, self._outside.width
         self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras)
 
@@ -160,7 +168,7 @@ class Live:
         """
         if self._time is not None:
             raise OptionError(f"warm_up came after row {shown(self._time)}, expected it before the first row, once")
-        seconds, values = self._history(history, time)
+        seconds, values = history_of(history, self._names, time)
         if not len(seconds):
             raise DataError("the history has no rows, expected some; leave warm_up out for a cold start")
         count = len(seconds)
@@ -211,6 +219,8 @@ class Live:
         self._time = seconds
         if self._warm is not None:
             self._warm.advance(seconds, values)
+            if self.rescale and (renewed := self._warm.watch.renewed()) is not None:
+                self._warm = self._renew(self._warm, renewed)
         elif self._cold.append(seconds, values):
             self._warm = self._begin(*self._cold.history(), silent)
             self._cold.clear()
@@ -221,7 +231,16 @@ class Live:
         calendar = Calendar.fit(times_of(seconds), "bounded", self._step)
         warm = self._fresh(Units(Scaling.fit(values), calendar, self._outside.scaling(extras)))
         truth = warm.standardised(values)
-        warm.begin(Rows(torch.cat([filled_from_past(truth), warm.features(seconds, extras)], 1), truth), progress)
+        rows = Rows(torch.cat([filled_from_past(truth), warm.features(seconds, extras)], 1), truth)
+        warm.begin(rows, values, progress)
+        return warm
+
+    def _renew(self, old: Warm, renewed: Renewed) -> Warm:
+        """Another beginning, on recent rows, for a column has left its scale; counts go on."""
+        warm = self._fresh(Units(renewed.scaling, old.calendar, old.extras))
+        warm.begin(renewed.rows, renewed.values, silent)
+        warm.refused, warm.fallbacks, warm.drift.alarms = old.refused, old.fallbacks, old.drift.alarms
+        warm.rescaled, warm.rescaled_at = old.rescaled + 1, self._time
         return warm
 
     def _fresh(self, units: Units) -> Warm:
@@ -256,7 +275,9 @@ class Live:
         `coverage_90`; `scale`, the present mean absolute error; `drift` (1 while errors are larger than they used to
         be) and `drift_since`, the time at which that began; `drifts` so far; `variance` and `refused` steps as the
         method tells them; `fallbacks`, how often the last value stood in for a forecast that was not finite; `ignored`
-        rows, with `on_late="ignore"`; and, where the method is a pool, `weight_…` of the experts that count most.
+        rows, with `on_late="ignore"`; `rescaled`, how often a column had left its scale and all began anew on recent
+        rows, and `rescaled_at`, when that last was; and, where the method is a pool, `weight_…` of the experts that
+        count most.
         """
         warm = self._warm
         figures: dict[str, float | None] = warm.tally.figures() if warm else dict.fromkeys(_FIGURES)
@@ -274,6 +295,8 @@ class Live:
             "refused": int(info.get("refused", 0)) + (warm.refused if warm else 0),
             "fallbacks": warm.fallbacks if warm else 0,
             "ignored": self._ignored,
+            "rescaled": warm.rescaled if warm else 0,
+            "rescaled_at": shown(warm.rescaled_at) if warm and warm.rescaled_at is not None else None,
             **{name: value for name, value in info.items() if name.startswith("weight_")},
         }
 
@@ -290,6 +313,7 @@ class Live:
             "options": dict(self.options) if self.options else None,
             "on_late": self.on_late,
             **({"exogenous": list(self.exogenous), "known": list(self.known)} if self._outside.names else {}),
+            **({} if self.rescale else {"rescale": False}),
         }
         state: State = {
             "rows": self._rows,
@@ -319,16 +343,6 @@ class Live:
             live._warm.load_state_dict(warm)
         return live
 
-    def _history(self, history: object, time: str | None) -> tuple[Seconds, Floats]:
-        if isinstance(history, tuple):
-            times, values = history
-            stamps = np.array([stamp(at) for at in times], dtype=np.int64)
-            rows = [row_values(row, self._names) for row in np.asarray(values)]
-            if len(rows) != len(stamps):
-                raise DataError(f"the history has {len(stamps)} times and {len(rows)} rows, expected as many of each")
-            return stamps, np.array(rows).reshape(len(rows), len(self._names))
-        return _from_frame(history, self._names, time)
-
 
 def _from_first(saved: states.Saved) -> states.Saved:
     """Format 2 tracks errors in another way, and drift: both begin anew, the forecaster goes on."""
@@ -339,56 +353,3 @@ def _from_first(saved: states.Saved) -> states.Saved:
 
 
 MIGRATIONS = {1: _from_first}
-
-
-def _from_frame(history: object, columns: Sequence[str], time: str | None) -> tuple[Seconds, Floats]:
-    """Times and values of a pandas frame."""
-    import pandas as pd  # here, so that who has no frame need not have it
-
-    if not isinstance(history, pd.DataFrame):
-        raise DataError(f"history is a {type(history).__name__}, expected a pandas DataFrame, or (times, array)")
-    for name in columns:
-        if name not in history.columns:
-            raise DataError(unknown("column", name, [str(column) for column in history.columns], "the history"))
-    times = _frame_times(history, time)
-    if isinstance(times.dtype, pd.DatetimeTZDtype):
-        times = times.dt.tz_convert("UTC").dt.tz_localize(None)
-    seconds = np.array([stamp(at) for at in times.to_numpy()], dtype=np.int64)
-    values = np.empty((len(history), len(columns)))
-    for place, name in enumerate(columns):
-        numeric = pd.to_numeric(history[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        wrong = (np.isnan(numeric) & history[name].notna().to_numpy()) | np.isinf(numeric)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"{name} is {history[name].iloc[row]} in row {row} of the history, expected a finite number; "
-                "mark it as missing (NaN)"
-            )
-        values[:, place] = numeric
-    return seconds, values
-
-
-def _frame_times(history: pd.DataFrame, time: str | None) -> pd.Series[pd.Timestamp]:
-    """The frame's times: its index, or the column that is named, holds times, or is called like one."""
-    import pandas as pd
-
-    if time is None and isinstance(history.index, pd.DatetimeIndex):
-        return history.index.to_series()
-    names = [str(name) for name in history.columns]
-    if time is None:
-        dated = [name for name in names if pd.api.types.is_datetime64_any_dtype(history[name].dtype)]
-        called = [name for name in names if name.lower() in _TIME_NAMES]
-        found = dated if len(dated) == 1 else called
-        if len(found) != 1:
-            raise DataError(
-                f"the history has no DatetimeIndex and {len(found)} columns that look like its times, expected one; "
-                "name it: warm_up(history, time=...)"
-            )
-        time = found[0]
-    elif time not in names:
-        raise DataError(unknown("time column", time, names, "the history"))
-    times = pd.to_datetime(history[time], errors="coerce")
-    if times.isna().any():
-        row = int(np.flatnonzero(times.isna().to_numpy())[0])
-        raise DataError(f"{time} is {history[time].iloc[row]} in row {row} of the history, expected a time")
-    return times

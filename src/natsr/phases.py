@@ -22,6 +22,7 @@ from natsr.drift import Drift
 from natsr.forecasters.base import Forecast, Forecaster, Progress
 from natsr.health import Tally
 from natsr.intake import Seconds, times_of
+from natsr.rescale import Watch
 from natsr.streams import Feed, Rows, Step, Windows
 from natsr.types import Example, State, StateError
 
@@ -32,7 +33,7 @@ QUANTILES = (0.005, *PROBABILITIES, 0.995)
 #: Share of the history that trains; the rest of it judges when to stop.
 TRAIN = 0.8
 #: Parts that start again where a state of an earlier format has nothing that they could go on from.
-BEGIN_ANEW = ("calibrator", "drift")
+BEGIN_ANEW = ("calibrator", "drift", "watch")
 #: A feature that came with a row is held to this many standard deviations.
 WILD = 100.0
 _LARGEST = float(np.finfo(np.float64).max)
@@ -159,6 +160,9 @@ class Warm:
         self.forecaster, self.feed = forecaster, feed
         self.scaling, self.calendar, self.extras = units
         self.calibrator, self.tally, self.drift = Calibrator(task, QUANTILES), Tally(task), Drift(task.channels)
+        self.watch = Watch(task, units.scaling)
+        self.rescaled = 0  # how often a column had left its scale
+        self.rescaled_at: int | None = None  # when that last was
         self.refused = 0  # steps that the forecaster gave up with an error
         self.fallbacks = 0  # forecasts that were not finite; the last value stood in
         self._filled = torch.zeros(task.channels)  # last known values, standardised
@@ -179,8 +183,8 @@ class Warm:
             scaled = np.nan_to_num(np.clip(self.extras.apply(extras), -WILD, WILD), nan=0.0)
         return torch.from_numpy(np.concatenate([self.calendar.apply(times_of(seconds)), scaled], axis=1)).float()
 
-    def begin(self, rows: Rows, progress: Progress) -> None:
-        """Warm up on all the rows that are known, and forecast from the last of them."""
+    def begin(self, rows: Rows, values: Floats, progress: Progress) -> None:
+        """Warm up on all the rows that are known (in the data's units too), and forecast from the last of them."""
         task, count = self.forecaster.task, len(rows.inputs)
         cut = int(TRAIN * count)
         train, valid = Windows(rows, task, 0, cut), Windows(rows, task, cut, count)
@@ -192,6 +196,7 @@ class Warm:
         for inputs, truth in zip(rows.inputs[-self._kept :], rows.truth[-self._kept :], strict=True):
             step = self.feed.push(inputs, truth)
         assert step is not None
+        self.watch.fill(rows, values)
         self._seen = ~rows.truth.isnan().all(0)
         self._filled = rows.inputs[-1, : task.channels].clone()
         self.expect(self.forecaster.forecast(step.window))
@@ -219,6 +224,7 @@ class Warm:
         self.drift.update(self.calibrator.scales.newest, seconds)
         self.tally.reveal(row)
         inputs = torch.cat([self._filled, self.features(np.array([seconds]), values[None, channels:])[0]])
+        self.watch.push(values[:channels], inputs, truth)
         step = self.feed.push(inputs, truth)
         assert step is not None  # `begin` has filled the first window
         return step
@@ -263,13 +269,14 @@ class Warm:
         """The present size of the errors: their mean absolute value over steps and columns, standardised."""
         return float(self.calibrator.scales.level().mean())
 
-    def _parts(self) -> dict[str, Forecaster | Feed | Calibrator | Tally | Drift]:
+    def _parts(self) -> dict[str, Forecaster | Feed | Calibrator | Tally | Drift | Watch]:
         return {
             "forecaster": self.forecaster,
             "feed": self.feed,
             "calibrator": self.calibrator,
             "tally": self.tally,
             "drift": self.drift,
+            "watch": self.watch,
         }
 
     def state_dict(self) -> State:
@@ -284,6 +291,8 @@ class Warm:
                 "names": " ".join(calendar.names),
                 **tensors(mean=calendar.mean, std=calendar.std, low=calendar.low, high=calendar.high),
             },
+            "rescaled": self.rescaled,
+            "rescaled_at": self.rescaled_at,
             "refused": self.refused,
             "fallbacks": self.fallbacks,
             "filled": self._filled.clone(),
@@ -306,6 +315,9 @@ class Warm:
         if not (isinstance(refused, int) and isinstance(fallbacks, int)):
             raise StateError("the state lacks its counts; it belongs to something else")
         self._filled, self._seen, self.refused, self.fallbacks = filled.clone(), seen.clone(), refused, fallbacks
+        rescaled, when = state.get("rescaled"), state.get("rescaled_at")
+        self.rescaled = rescaled if isinstance(rescaled, int) else 0
+        self.rescaled_at = when if isinstance(when, int) else None
         self._mean = array(state, "mean", self._mean.shape)
         self._quantiles = array(state, "quantiles", self._quantiles.shape)
 
