@@ -71,7 +71,7 @@ def error(forecasts: list[LiveForecast], values: Floats, first: int) -> float:
     return float(np.mean([abs(f.mean[0, 0] - values[first + i + 1, 0]) for i, f in enumerate(forecasts[:-1])]))
 
 
-CASES = [(1000.0, 10.0, 1), (50.0, 10.0, 1), (-1000.0, 10.0, 1), (0.001, 50.0, 1), (0.001, 10.0, KEPT)]
+CASES = [(1000.0, 10.0, 1), (50.0, 10.0, 1), (0.001, 50.0, 1), (0.001, 10.0, KEPT)]
 
 
 @pytest.mark.parametrize(("factor", "level", "patience"), CASES)
@@ -93,6 +93,18 @@ def test_a_change_of_unit_is_met_once_and_the_forecasts_are_good_again(
     assert error(after, values, met) < error(old, values, met) / 2
     assert np.mean([abs(f.mean[0, 1] - values[met + i + 1, 1]) for i, f in enumerate(after[:-1])]) < 2
     assert all(np.isfinite(f.intervals[0.9].high).all() for f in after)
+
+
+def test_the_largest_numbers_there_are_pass() -> None:
+    values = stream(CHANGE + 3 * PATIENCE)
+    values[CHANGE:, 0] *= 1e37  # still a float32 once standardised
+    live = warmed(values, method="last_value")
+    forecasts = fed(live, values, KNOWN, len(values))
+    assert live.health()["rescaled"] == 1 and all(np.isfinite(forecast.mean).all() for forecast in forecasts)
+    huge = stream(CHANGE + PATIENCE)
+    huge[:, 0] = np.where(np.arange(len(huge)) % 2, 1.7e308, -1.7e308)
+    live = warmed(huge, method="last_value")
+    assert all(np.isfinite(forecast.mean).all() for forecast in fed(live, huge, KNOWN, len(huge)))
 
 
 def test_a_column_without_a_level_that_becomes_tiny_is_met_after_a_longer_while() -> None:

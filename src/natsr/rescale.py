@@ -12,7 +12,6 @@ of unit nothing is then to be seen.
 from __future__ import annotations
 
 import math
-from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +38,39 @@ class Renewed(NamedTuple):
     values: Floats  # (T, C), of the same rows, in the data's units
 
 
+class Recent:
+    """The last rows that came, in one piece of memory that is twice as long as what is kept of them.
+
+    >>> recent = Recent(keep=2, width=1, kind=torch.float32)
+    >>> recent.extend(torch.tensor([[1.0], [2.0], [3.0]]))
+    >>> recent.extend(torch.tensor([[4.0]]))
+    >>> recent.rows[:, 0].tolist()
+    [3.0, 4.0]
+    """
+
+    def __init__(self, keep: int, width: int, kind: torch.dtype) -> None:
+        self._keep, self._end = keep, 0
+        self._memory = torch.empty(2 * keep, width, dtype=kind)
+
+    @property
+    def rows(self) -> Tensor:
+        """`(T, width)`, the newest last; a view."""
+        return self._memory[max(0, self._end - self._keep) : self._end]
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._end = 0
+
+    def extend(self, rows: Tensor) -> None:
+        """Take more rows, `(T, width)`."""
+        rows = rows[-self._keep :]
+        if self._end + len(rows) > len(self._memory):
+            kept = self.rows.clone()
+            self._memory[: len(kept)], self._end = kept, len(kept)
+        self._memory[self._end : self._end + len(rows)] = rows
+        self._end += len(rows)
+
+
 class Watch:
     """Recent rows, and for how long each column has been outside its scale.
 
@@ -49,25 +81,25 @@ class Watch:
 
     def __init__(self, task: Task, scaling: Scaling) -> None:
         self._task, self._scaling = task, scaling
-        self._usual = np.hypot(scaling.mean, scaling.std)  # root of the mean square
+        with np.errstate(over="ignore"):
+            self._usual = np.hypot(scaling.mean, scaling.std)  # root of the mean square
         self.patience = max(task.reach + task.horizon, 2 * task.season)
-        self._keep = max(KEPT * self.patience, LEAST)
-        self._values: deque[Floats] = deque(maxlen=self._keep)
-        self._inputs: deque[Tensor] = deque(maxlen=self._keep)
+        keep = max(KEPT * self.patience, LEAST)
+        self._values = Recent(keep, task.channels, torch.float64)  # in the data's units, NaN where missing
+        self._inputs = Recent(keep, task.inputs, torch.float32)
         self._count = np.zeros((2, task.channels), dtype=np.int64)  # rows too large less the others; rows too small
         self._since = np.zeros((2, task.channels), dtype=np.int64)  # rows since that was last 0
 
     def fill(self, rows: Rows, values: Floats) -> None:
         """Keep the rows of a beginning."""
-        keep = self._keep  # copies, so that a long history is not held by its last rows
-        self._values.extend(np.where(rows.truth[-keep:].isnan().numpy(), math.nan, values[-keep:]))
-        self._inputs.extend(rows.inputs[-keep:].clone())
+        self._values.extend(torch.from_numpy(values).where(~rows.truth.isnan(), math.nan))
+        self._inputs.extend(rows.inputs)
 
     def push(self, values: Floats, inputs: Tensor, truth: Tensor) -> None:
         """Take the next row: in the data's units `(C,)`, as inputs `(D,)`, and standardised `(C,)`, NaN if missing."""
         size = truth.abs().double().numpy()
-        self._values.append(np.where(np.isnan(size), math.nan, values))
-        self._inputs.append(inputs)
+        self._values.extend(torch.from_numpy(np.where(np.isnan(size), math.nan, values))[None])
+        self._inputs.extend(inputs[None])
         large = np.where(size > FAR, 1, -1)
         small = np.where(np.abs(values) < self._usual / FAR, 1, -self._count[1])
         self._count = np.maximum(self._count + np.where(np.isnan(size), 0, np.stack([large, small])), 0)
@@ -78,9 +110,9 @@ class Watch:
         due = self._count >= [[self.patience], [KEPT * self.patience]]
         if not due.any():
             return None
-        rows = np.minimum(np.where(due, self._since, 0).max(0), len(self._values))
+        rows = np.minimum(np.where(due, self._since, 0).max(0), len(self._values.rows))
         self._count[:, rows > 0] = self._since[:, rows > 0] = 0
-        values, inputs = np.array(self._values), torch.stack(list(self._inputs))
+        values, inputs = self._values.rows.numpy().copy(), self._inputs.rows.clone()
         mean, std, changed = self._scaling.mean.copy(), self._scaling.std.copy(), False
         for column in np.flatnonzero(rows).tolist():
             since = int(rows[column])
@@ -97,10 +129,9 @@ class Watch:
 
     def state_dict(self) -> State:
         """What must be carried on."""
-        channels, width = self._task.channels, self._task.inputs
         return {
-            "values": torch.from_numpy(np.array(self._values, dtype=np.float64).reshape(-1, channels)),
-            "inputs": torch.stack(list(self._inputs)) if self._inputs else torch.empty(0, width),
+            "values": self._values.rows.clone(),
+            "inputs": self._inputs.rows.clone(),
             "count": torch.from_numpy(self._count.copy()),
             "since": torch.from_numpy(self._since.copy()),
         }
@@ -112,9 +143,11 @@ class Watch:
             raise StateError("the state lacks its recent rows; it belongs to something else")
         if values.shape[1:] != (self._task.channels,) or inputs.shape != (len(values), self._task.inputs):
             raise StateError(f"recent rows are {tuple(values.shape)} and {tuple(inputs.shape)}; is it the same task?")
-        self._values = deque(values.double().numpy().copy(), maxlen=self._keep)
-        self._inputs = deque(inputs.clone(), maxlen=self._keep)
         self._count, self._since = (_counts(part, self._count.shape) for part in (count, since))
+        self._values.clear()
+        self._inputs.clear()
+        self._values.extend(values)
+        self._inputs.extend(inputs)
 
 
 def _counts(part: object, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
@@ -142,7 +175,8 @@ def _differs(fresh: Scaling, mean: float, std: float) -> bool:
 
 def _expressed(recent: Floats, scaling: Scaling, before: Tensor) -> Tensor:
     """Standardised, gaps filled from the past, `(T,)`."""
-    scaled = torch.from_numpy(scaling.apply(recent)).float()
+    with np.errstate(over="ignore"):
+        scaled = torch.from_numpy(scaling.apply(recent)).float()
     scaled[~scaled.isfinite()] = math.nan
     last = before[-1:] if len(before) else torch.zeros(1)
     return filled_from_past(torch.cat([last[:, None], scaled]))[1:, 0]
