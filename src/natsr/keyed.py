@@ -67,7 +67,7 @@ class Fleet:
     """Forecast many series of the same columns, and learn from every row of each.
 
     A key joins with its first row, or with its history in `warm_up`; it may miss rows, which are then missing values.
-    It forecasts as a `Live` with the same arguments would.
+    It forecasts as a `Live` with the same arguments and `rescale=False` would.
 
     Args:
         columns: Names of the values in a row, the same for all keys.
