@@ -88,11 +88,13 @@ def test_help_lists_every_command_and_waits_for_nothing_heavy() -> None:
         "try:\n    runpy.run_module('natsr', run_name='__main__', alter_sys=True)\n"
         "except SystemExit:\n    pass\n"
         "heavy = {'torch', 'pandas', 'numpy', 'scipy', 'fastapi', 'sqlalchemy', 'httpx', 'optuna', 'matplotlib'}\n"
+        "print('threads:', __import__('os').environ['OMP_NUM_THREADS'])\n"
         "print('imported:', sorted(heavy & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    plain = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain)
     assert all(re.search(rf"^│ {name} ", done.stdout, re.MULTILINE) for name in (*COMMANDS, "data"))
-    assert done.stdout.splitlines()[-1] == "imported: []"
+    assert done.stdout.splitlines()[-2:] == ["threads: 1", "imported: []"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from natsr.cli import bench, checks, data, run, serve, table, tune
@@ -29,5 +31,11 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """The entry point of the program `natsr`."""
+    """The entry point of the program `natsr`.
+
+    One thread for NumPy's products, unless the user says otherwise: the matrices are small, more threads only wait for
+    each other, and the last bit of a product depends on their number. It must be said before NumPy is imported.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     app()
