@@ -28,7 +28,7 @@ HEAD = """# Figures
 writes. Do not edit: run it again.*
 
 The figures of the paper, measured again. The two toy streams illustrate, they do not prove: their rates (lowest error
-before the outlier, on one network) and the streams' seed (one outlier that stands alone) were picked by looking at them.
+before the outlier, on one network) and the streams' seed (an outlier that stands alone) were picked by looking at them.
 """
 
 
