@@ -93,8 +93,24 @@ def _tuning(command: list[str]) -> list[str]:
 
 def _built(command: list[str], flags: list[str]) -> Path:
     """The path of the library, compiled if it is not there yet."""
-    texts = sources()
-    name = f"step-{_key(command, flags, texts)}.so"
+    return cached("step", [*command], [*flags, "-lm"], sources())
+
+
+def cached(stem: str, command: list[str], flags: list[str], texts: dict[str, str], about: str = "") -> Path:
+    """The path of a library made of these sources, compiled if it is not there yet.
+
+    Args:
+        stem: What its name begins with.
+        command: The compiler.
+        flags: What it is told, libraries last.
+        texts: The sources, by name; those that are no headers are compiled.
+        about: What else decides what is in it.
+
+    Raises:
+        OSError: There is no folder to put it in.
+        subprocess.SubprocessError: The compiler failed.
+    """
+    name = f"{stem}-{_key(command, [*flags, about], texts)}.so"
     problem = OSError("there is no folder to put the library in")
     for folder in _folders():
         try:
@@ -147,10 +163,12 @@ def _compile(command: list[str], flags: list[str], texts: dict[str, str], place:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=place.parent) as work:
         for name, text in texts.items():
             (Path(work) / name).write_text(text, "utf-8")
-        units = [name for name in texts if name.endswith(".c")]
-        made = Path(work) / "step.so"
+        units = [name for name in texts if not name.endswith(".h")]
+        made = Path(work) / "made.so"
+        libraries = [flag for flag in flags if flag.startswith("-l")]
+        others = [flag for flag in flags if flag not in libraries]
         subprocess.run(
-            [*command, *flags, *units, "-o", made.name, "-lm"],
+            [*command, *others, *units, "-o", made.name, *libraries],
             cwd=work,
             capture_output=True,
             text=True,
