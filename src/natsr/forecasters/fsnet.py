@@ -10,7 +10,7 @@ from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.losses import Loss
-from natsr.forecasters.stepping import Labels, Taken, descend, in_order
+from natsr.forecasters.stepping import LARGEST_GRADIENT, Labels, Taken, descend, in_order
 from natsr.forecasters.warm import dropout_mask
 from natsr.nets.fsnet import AdaptedTCN
 from natsr.types import State, StateError
@@ -50,12 +50,14 @@ class FSNetLearner:
             return Taken("astray")
         error = labels.error(trace.output)
         loss = float(self.loss.value(error).sum()) / labels.number
-        gradient = self.net.gradient(trace, self.loss.slope(error) / labels.number)
-        if not in_order(gradient):
-            return Taken("refused")
-        self.asked += self.net.asked
-        descend(self.finish, self.net.weights, gradient)
-        self.net.follow(gradient, self.online)
+        pull, asked = self.loss.slope(error) / labels.number, self.net.asked
+        if not self.net.take(trace, pull, self.finish.move(self.net.weights), self.online, LARGEST_GRADIENT):
+            gradient = self.net.gradient(trace, pull)
+            if not in_order(gradient):
+                return Taken("refused")
+            descend(self.finish, self.net.weights, gradient)
+            self.net.follow(gradient, self.online)
+        self.asked += asked
         return Taken("taken", loss)
 
     def begin(self, rate: float, online: bool) -> None:

@@ -34,6 +34,11 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "curve_solve": (_D, [_P, _P, _P, _D]),
     "curve_take": (None, [_P, _P, _D, _D, _P, _P, _P, _P]),
     "step_move": (None, [_P, _P, _P, _P, _P, ctypes.c_int64]),
+    "adapters_new": (_P, [_P, ctypes.c_int64]),
+    "adapters_free": (None, [_P]),
+    "adapters_settle": (None, [_P, _P, _P, _I, _I, _P]),
+    "adapters_bound": (_D, [_P, _P]),
+    "adapters_step": (None, [_P, _P, _P, _I, _I, _P, _P, _P, _P]),
 }
 
 

@@ -385,6 +385,20 @@ float gelu(const float *x, float *h, float *d, long n)
     return vsum(sum);
 }
 
+void silu(const float *x, float *h, float *d, long n)
+{
+    for (long i = 0; i < n; i += VL) {
+        float last[VL] = {0};
+        const long cols = least(n - i, VL);
+        memcpy(last, x + i, (size_t)cols * sizeof(float));
+        const vec at = ld(last);
+        const ivec negative = at < (vec){0};
+        const vec e = exp_minus(chosen(negative, -at, at)), share = chosen(negative, e, (vec){0} + 1.0f) / (1.0f + e);
+        put(h + i, at * share, cols);
+        put(d + i, share * (1.0f + at * (1.0f - share)), cols);
+    }
+}
+
 double squares(const float *x, long n)
 {
     vec a = {0}, b = {0};

@@ -61,6 +61,9 @@ void transpose(const float *src, long lds, long rows, long cols, float *dst, lon
 /* h = gelu(x), d = gelu'(x); the sum of h² comes back. */
 float gelu(const float *x, float *h, float *d, long n);
 
+/* h = silu(x) = x / (1 + exp(-x)), d = silu'(x). */
+void silu(const float *x, float *h, float *d, long n);
+
 /* The sum of squares. */
 double squares(const float *x, long n);
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from natsr.native.calls import Move
 from natsr.nets.adapted import fitting, runs
 from natsr.nets.adapters import (
     Averages,
@@ -19,7 +21,9 @@ from natsr.nets.adapters import (
     pull_,
     scale_,
 )
+from natsr.nets.adapting import CompiledAdapters, with_room
 from natsr.nets.base import initial_weights
+from natsr.nets.native import NativeTCN
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.types import OptionError, State, StateError
 
@@ -51,16 +55,31 @@ class AdaptedTCN:
         self.adapters, _ = laid_out(convolutions, len(body.weights))
         for run in convolutions:
             run.view(body.weights)[:, -1].zero_()  # as published: biases begin at zero
-        self.weights = torch.cat([body.weights, drawn])
+        self.weights = with_room(torch.cat([body.weights, drawn]))
         self.averages: list[Averages] = [fresh(adapter, generator, self.weights) for adapter in self.adapters]
         self.begun = False  # whether a pass has been learned from
-        self._now: Sequence[Calibration] = ()
+        self._calibrations: Sequence[Calibration] | None = None  # in torch; made where they are needed
+        self._compiled: CompiledAdapters | None = None
         self.settle()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compiled": None}
+
+    def _native(self) -> tuple[NativeTCN, CompiledAdapters] | None:
+        """The body and the adapters in C, where that does the work."""
+        body = self.body
+        if not (isinstance(body, NativeTCN) and body.is_native and body.compiled is not None):
+            return None
+        if self._compiled is None or self._compiled.weights is not self.weights:
+            self._compiled = CompiledAdapters(
+                body.compiled, body.layers, self.adapters, self.averages, self.weights, self.recall
+            )
+        return body, self._compiled
 
     def to(self, device: torch.device) -> AdaptedTCN:
         """Move everything."""
         self.body.to(device)
-        self.weights = self.weights.to(device)
+        self.weights, self._compiled = with_room(self.weights.to(device)), None
         self.averages = [Averages(*(part.to(device) for part in one)) for one in self.averages]
         self.settle()
         return self
@@ -80,32 +99,62 @@ class AdaptedTCN:
 
     def settle(self) -> None:
         """Compute the effective weights again; call it whenever `weights` or the averages have been changed."""
+        self._calibrations = None
+        if (native := self._native()) is not None:
+            body, compiled = native
+            compiled.settle(body.context(), body.place(), not self.begun)
+            return
         effective = self.body.weights
         effective.copy_(self.weights[: len(effective)])
-        self._now = [
-            calibrated(adapter, self.weights, averages, self.recall, not self.begun)
-            for adapter, averages in zip(self.adapters, self.averages, strict=True)
-        ]
-        for adapter, coefficients in zip(self.adapters, self._now, strict=True):
+        for adapter, coefficients in zip(self.adapters, self._now(), strict=True):
             scale_(adapter, effective, coefficients)
+
+    def _now(self) -> Sequence[Calibration]:
+        """The coefficients of this pass."""
+        if self._calibrations is None:
+            self._calibrations = [
+                calibrated(adapter, self.weights, averages, self.recall, not self.begun)
+                for adapter, averages in zip(self.adapters, self.averages, strict=True)
+            ]
+        return self._calibrations
 
     def gradient(self, trace: ConeTrace, grad: Tensor) -> Tensor:
         """The flat gradient of `Σ grad · output`, adapters included."""
         flat = torch.empty_like(self.weights)
         flat[: len(self.body.weights)] = self.body.gradient(trace, grad)
-        for adapter, averages, now in zip(self.adapters, self.averages, self._now, strict=True):
+        for adapter, averages, now in zip(self.adapters, self.averages, self._now(), strict=True):
             pull_(adapter, flat, self.weights, averages, now)
         return flat
 
     def follow(self, gradient: Tensor, online: bool) -> None:
         """After the weights have been moved by a step of this gradient: averages, memory and effective weights."""
-        for adapter, averages, now in zip(self.adapters, self.averages, self._now, strict=True):
+        for adapter, averages, now in zip(self.adapters, self.averages, self._now(), strict=True):
             averages.query.copy_(now.query)
             if now.memory is not None:
                 averages.memory.copy_(now.memory)
             followed(adapter, gradient, averages, online)
         self.begun = True
         self.settle()
+
+    def take(self, trace: ConeTrace, grad: Tensor, move: Move, online: bool, largest: float) -> bool:
+        """Gradient, step and what follows it at once, in C; if that cannot be had, nothing is done.
+
+        Args:
+            trace: A pass.
+            grad: Of the loss by its outputs.
+            move: What AdamW does to the weights.
+            online: Off in the warm-up.
+            largest: No gradient that may be longer is taken here.
+        """
+        native = self._native()
+        context = None if native is None else native[0].pulled(trace, grad)
+        if native is None or context is None:
+            return False
+        body, compiled = native
+        if not compiled.step(context, body.place(), move, online, largest):
+            return False
+        self.begun, self._calibrations = True, None
+        return True
 
     @property
     def asked(self) -> int:
