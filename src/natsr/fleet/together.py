@@ -1,6 +1,6 @@
 """Many learners in one step: a leading axis of learners through every part of it.
 
-One step is three programs on tensors of fixed shape. `_look` runs the networks forward and says of each learner, in one
+One step is three programs on tensors of fixed shape. `looked` runs the networks forward and says of each learner, in one
 small tensor, whether its outputs are sane, its loss finite and its curvature due: the only thing that the host waits
 for. `_refresh` estimates the curvature of those that are due. `_take` computes every learner's step and takes it where
 it is in order. Who has no example, or is refused, is masked out, and its state stays as it was.
@@ -37,8 +37,8 @@ _SANE_EVERY = 100
 _CHUNK = 32  # probes drawn at once, as in natsr.forecasters.natural
 
 
-class _Seen(NamedTuple):
-    """What `_look` found."""
+class Looked(NamedTuple):
+    """What a look at the batch found, all of it on the device."""
 
     trace: FleetTrace
     pull: Tensor  # (N, B, m)
@@ -48,10 +48,16 @@ class _Seen(NamedTuple):
     averages: tuple[Tensor, Tensor, Tensor] | None  # of the refresh rule, after the step
     tau: Tensor  # (N,), the damping of this step
     damping: Tensor  # (N,), τ/κ
-    sane: list[bool]
+    flags: Tensor  # (4, N) bool: see `Flags`
+
+
+class Flags(NamedTuple):
+    """What the host must know to go on, of each learner."""
+
+    sane: list[bool]  # its outputs are what data could ask for
     sound: list[bool]  # the loss and the scale are numbers
-    due: list[bool]
-    drifted: list[bool]  # inverses were made for another damping
+    due: list[bool]  # its curvature
+    drifted: list[bool]  # its inverses were made for another damping
 
 
 class _Kept(NamedTuple):
@@ -147,13 +153,14 @@ class Together(Learners):
         drawn = self.memory.draw(self.shape.learning.draws, batch.active) if self.memory is not None else None
         whole = batch if drawn is None else batch.joined(drawn.fields[0], drawn.fields[1], drawn.there)
         stored = drawn.fields[2] if drawn is not None and self.shape.distil else None
-        seen = self._look(whole, new, stored)
-        self._keep_sane(batch.active, seen.sane)
-        good = [a and s and o for a, s, o in zip(batch.active, seen.sane, seen.sound, strict=True)]
-        kept = self._refresh(seen, whole, good)
+        seen = self.looked(whole.window, whole.target, whole.there, new, stored)
+        flags = Flags(*seen.flags.tolist())
+        self._keep_sane(batch.active, flags.sane)
+        good = [a and s and o for a, s, o in zip(batch.active, flags.sane, flags.sound, strict=True)]
+        kept = self._refresh(seen, flags, whole.there, good)
         if any(good):
-            self._take(seen, good, kept)
-        self._settle(whole, seen.sane, good)
+            self._take(seen, flags, good, kept)
+        self._settle(whole, flags.sane, good)
         self._remember(batch, seen.trace.output[:, :new])
 
     @torch.no_grad()
@@ -164,14 +171,22 @@ class Together(Learners):
 
     # ---- one step ------------------------------------------------------------------------------------------------
 
-    def _look(self, batch: Staged, new: int, stored: Tensor | None) -> _Seen:
-        """Forward, the loss and its pull on the outputs, and what the host must know to go on."""
-        trace, likelihood, own = self.net.trace(batch.window), self.likelihood, self.own
+    def looked(self, window: Tensor, target: Tensor, there: Tensor, new: int, stored: Tensor | None) -> Looked:
+        """Forward, the loss and its pull on the outputs, and what decides how to go on; changes nothing.
+
+        Args:
+            window: `(N, B, L, D)`, the new examples first.
+            target: `(N, B, m)`, NaN where unknown.
+            there: `(N, B)`, what is an example and not padding.
+            new: How many are new.
+            stored: `(N, B - new, m)`, for DER++, the outputs as they were when the replayed examples were new.
+        """
+        trace, likelihood, own = self.net.trace(window), self.likelihood, self.own
         output, factor = trace.output, self._factor
-        known = batch.target.isfinite()
-        error = torch.where(known, batch.target - output, 0.0)
+        known = target.isfinite()
+        error = torch.where(known, target - output, 0.0)
         counts = known.sum(2)
-        drawn = batch.there[:, new:].any(1)
+        drawn = there[:, new:].any(1)
         whole = torch.where(drawn, 1 + own.share + own.distil, 1.0)[:, None]
         coefficient = torch.empty(counts.shape, dtype=torch.float64, device=counts.device)
         coefficient[:, :new] = 1 / whole / counts[:, :new].sum(1, keepdim=True).clamp(min=1)
@@ -180,13 +195,13 @@ class Together(Learners):
         loss = ((likelihood.nll(error).sum(2) * coefficient).sum(1) / factor).double()
         pull = likelihood.score(error).mul_(coefficient[:, :, None])
         if stored is not None:
-            there = batch.there[:, new:]
-            drift = likelihood.score(torch.where(there[:, :, None], stored - output[:, new:], 0.0))
-            size = there.sum(1).clamp(min=1) * self.task.outputs
+            old = there[:, new:]
+            drift = likelihood.score(torch.where(old[:, :, None], stored - output[:, new:], 0.0))
+            size = old.sum(1).clamp(min=1) * self.task.outputs
             pull[:, new:] += drift * (factor * own.distil / whole[:, 0] / size).to(drift)[:, None, None]
         scale = likelihood.moved(self.scale, error, known, own.scale_rate, own.scale_floor)
         scale = torch.where(own.scale_rate > 0, scale, self.scale)
-        farthest = torch.where(batch.there[:, :, None], output, 0.0).abs().amax((1, 2))
+        farthest = torch.where(there[:, :, None], output, 0.0).abs().amax((1, 2))
         weights = coefficient * counts
         weights = weights / weights.sum(1, keepdim=True)
         due = drifted = torch.zeros_like(drawn)
@@ -197,8 +212,8 @@ class Together(Learners):
             damping = tau / likelihood.fisher
             drifted = self.natural.drifted(damping)
         sound = loss.isfinite() & scale.isfinite()
-        flags: list[list[bool]] = torch.stack([farthest < self.shape.frame.farthest, sound, due, drifted]).tolist()
-        return _Seen(trace, pull, weights, loss, scale, averages, tau, damping, *flags)
+        flags = torch.stack([farthest < self.shape.frame.farthest, sound, due, drifted])
+        return Looked(trace, pull, weights, loss, scale, averages, tau, damping, flags)
 
     def _keep_sane(self, active: list[bool], sane: list[bool]) -> None:
         """Now and then keep a copy of weights that gave sane outputs."""
@@ -206,7 +221,7 @@ class Together(Learners):
             if active[number] and sane[number] and steps % _SANE_EVERY == 0:
                 self._sane[number].copy_(self.net.weights[number])
 
-    def _refresh(self, seen: _Seen, batch: Staged, good: list[bool]) -> _Kept | None:
+    def _refresh(self, seen: Looked, flags: Flags, there: Tensor, good: list[bool]) -> _Kept | None:
         """Estimate the curvature of those that are due, and get whoever needs it ready to solve.
 
         `good` loses who has no estimate that is finite. What the curvature was before comes back, since a step that is
@@ -215,10 +230,10 @@ class Together(Learners):
         natural, device = self.natural, seen.weights.device
         if natural is None:
             return None
-        due = [number for number, flag in enumerate(seen.due) if flag and good[number]]
+        due = [number for number, flag in enumerate(flags.due) if flag and good[number]]
         if due:
             chosen = torch.tensor(due, device=device)
-            probes = self._probes(due, batch.there)
+            probes = self._probes(due, there)
             if self.shape.allotted:
                 probes *= allotment(seen.weights[chosen], self.shape.probes).to(probes)[..., None]
             blocks = natural.estimated(self.net, seen.trace, seen.weights, chosen, probes)
@@ -226,7 +241,7 @@ class Together(Learners):
             finite = sums.isfinite().all(0)
             for number, flag in zip(due, finite.tolist(), strict=True):
                 good[number] = flag
-        again = [n for n, flags in enumerate(zip(seen.due, seen.drifted, strict=True)) if good[n] and any(flags)]
+        again = [n for n, pair in enumerate(zip(flags.due, flags.drifted, strict=True)) if good[n] and any(pair)]
         if not again:
             return None
         remade = torch.tensor(again, device=device)
@@ -248,7 +263,7 @@ class Together(Learners):
                 probes[row, start : start + chunk, places[number]] = draw((chunk, size, m), self.generators[number])
         return probes.to(self._sane)
 
-    def _take(self, seen: _Seen, good: list[bool], kept: _Kept | None) -> None:
+    def _take(self, seen: Looked, flags: Flags, good: list[bool], kept: _Kept | None) -> None:
         """Compute the steps and take those that are in order; `good` loses the others."""
         asked = torch.tensor(good, device=self.scale.device)
         if self.natural is None:
@@ -257,21 +272,21 @@ class Together(Learners):
             good[:] = mask.tolist()
             self.finish.step(gradient, good)
         else:
-            mask = self._natural_step(self.natural, seen, asked)
+            mask = self.natural_step(self.natural, seen, asked)
             good[:] = mask.tolist()
             self.finish.step(self.natural.smoothed, good)
         _keep(mask, (self.scale, seen.scale), (self.loss, seen.loss))
         if self.natural is not None and seen.averages is not None:
             natural = self.natural
             _keep(mask, *zip((natural.mean, natural.variance, natural.since), seen.averages, strict=True))
-            for number, due in enumerate(seen.due):
+            for number, due in enumerate(flags.due):
                 self._counts["refreshes"][number] += due and good[number]
             if kept is not None:
                 undo = [place for place, number in enumerate(kept.chosen.tolist()) if not good[number]]
                 if undo:
                     natural.put(kept.chosen[undo], [row[undo] for row in kept.rows])
 
-    def _natural_step(self, natural: Curvatures, seen: _Seen, asked: Tensor) -> Tensor:
+    def natural_step(self, natural: Curvatures, seen: Looked, asked: Tensor) -> Tensor:
         """Solve for every learner's update and average it; answers whose is in order.
 
         Tensors are changed in place, and the host waits for nothing but, on a CPU, whether all are in order.

@@ -1,0 +1,175 @@
+"""How a step that decides for itself is run: at once, or recorded as a CUDA graph and then replayed.
+
+A step is a function of a `Control`. It works on tensors in place, and where what it does next depends on a tensor it
+asks the control: `when(flag, body)` or `repeat(flag, body)`. Run at once, the host looks at the flag. Recorded, the
+device does: the body becomes a conditional node of the graph (`natsr.native.conditional`), and a step is one launch
+that the host need not wait for. Where such nodes cannot be had, the recording is cut at each body, and the host looks
+at the flags between the pieces.
+"""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from natsr.native import conditional
+
+T = TypeVar("T")
+Body = Callable[[], None]
+new_stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream  # which torch leaves untyped
+
+
+class Control(abc.ABC):
+    """What a step asks for when it depends on a tensor; `flag` is a bool without axes, on the step's device."""
+
+    @abc.abstractmethod
+    def _run(self, flag: Tensor, body: Body, loop: bool) -> None:
+        """Run the body if, or while, the flag is set."""
+
+    def when(self, flag: Tensor, body: Body) -> None:
+        """Run the body if the flag is set."""
+        self._run(flag, body, loop=False)
+
+    def repeat(self, flag: Tensor, body: Body) -> None:
+        """Run the body as long as the flag is set; the body must see to it that it ends."""
+        self._run(flag, body, loop=True)
+
+
+Step = Callable[[Control], None]
+
+
+class AtOnce(Control):
+    """The host looks at the flag."""
+
+    def _run(self, flag: Tensor, body: Body, loop: bool) -> None:
+        while bool(flag):
+            body()
+            if not loop:
+                break
+
+
+class _Nodes(Control):
+    """Bodies become conditional nodes of the graph that is being captured."""
+
+    def __init__(self, library: ctypes.CDLL, pool: torch.cuda.MemPool) -> None:
+        self._library, self._pool = library, pool
+        self._stream = new_stream()  # bodies are captured on a stream of their own
+
+    def _run(self, flag: Tensor, body: Body, loop: bool) -> None:
+        here, graph, handle = torch.cuda.current_stream(), ctypes.c_void_p(), ctypes.c_ulonglong()
+        place = ctypes.c_void_p(flag.data_ptr())
+        opened = self._library.when_open(
+            ctypes.c_void_p(here.cuda_stream), place, int(loop), ctypes.byref(graph), ctypes.byref(handle)
+        )
+        _check(opened)
+        side = ctypes.c_void_p(self._stream.cuda_stream)
+        with torch.cuda.stream(self._stream):
+            _check(self._library.when_begin(side, graph))
+            with torch.cuda.use_mem_pool(self._pool):
+                body()
+            _check(self._library.when_end(side, handle, place, int(loop)))
+
+
+def _check(code: int) -> None:
+    if code:
+        raise RuntimeError(f"the CUDA graph could not be made: error {code} of the CUDA runtime")
+
+
+class _Pieces(Control):
+    """Each body, and each stretch between bodies, becomes a graph of its own."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._pool = torch.cuda.graph_pool_handle()
+        self._pieces: list[tuple[torch.cuda.CUDAGraph, Tensor | None, bool]] = []
+
+    def record(self, step: Step) -> Body:
+        self._begin()
+        step(self)
+        self._end(None, loop=False)
+        return self._replay
+
+    def _begin(self) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        self._graph.capture_begin(self._pool, capture_error_mode="thread_local")
+
+    def _end(self, flag: Tensor | None, loop: bool) -> None:
+        self._graph.capture_end()
+        self._pieces.append((self._graph, flag, loop))
+
+    def _run(self, flag: Tensor, body: Body, loop: bool) -> None:
+        self._end(None, loop=False)
+        self._begin()
+        body()
+        self._end(flag, loop)
+        self._begin()
+
+    def _replay(self) -> None:
+        for graph, flag, loop in self._pieces:
+            while flag is None or bool(flag):
+                graph.replay()
+                if not loop:
+                    break
+
+
+def recorded(step: Step, stream: torch.cuda.Stream) -> Body:
+    """The step as a graph: call what is returned, on the same stream, as often as it is to run.
+
+    The step must have run at once on this stream before, so that the libraries have made what they need.
+    """
+    library = conditional.library()
+    stream.synchronize()
+    if library is None:
+        with torch.cuda.stream(stream):
+            return _Pieces(stream).record(step)
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.MemPool()
+    control = _Nodes(library, pool)
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        step(control)
+    return _Replay(graph, pool, control)
+
+
+class _Replay:
+    """A graph with what must live as long as it does."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, pool: torch.cuda.MemPool, control: Control) -> None:
+        self._graph, self._kept = graph, (pool, control)
+
+    def __call__(self) -> None:
+        self._graph.replay()
+
+
+class Branches:
+    """Runs jobs that do not depend on each other: on a GPU side by side, in streams that fork here and join here.
+
+    Args:
+        count: Streams; with 1, or on a CPU, one job follows the other.
+    """
+
+    def __init__(self, count: int = 1) -> None:
+        self._count = count
+        self._streams: dict[int, list[torch.cuda.Stream]] = {}  # of each stream that forks
+
+    def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """The results, in order."""
+        if self._count == 1 or len(jobs) < 2:
+            return [job() for job in jobs]
+        here = torch.cuda.current_stream()
+        streams = self._streams.setdefault(here.cuda_stream, [new_stream() for _ in range(self._count - 1)])[
+            : len(jobs) - 1
+        ]
+        lanes = [here, *streams]
+        for stream in streams:
+            stream.wait_stream(here)
+        found: list[T] = []
+        for index, job in enumerate(jobs):
+            with torch.cuda.stream(lanes[index % len(lanes)]):
+                found.append(job())
+        for stream in streams:
+            here.wait_stream(stream)
+        return found
