@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from natsr.cli import app
+from natsr.serve.run import listening
 from natsr.serve.tokens import hashed, read
 
 
@@ -47,3 +49,24 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         status, _, err = run("serve", "--state", str(tmp_path), "--port", port)
     assert status == 2 and "choose another --port" in err
+
+
+def test_answers_leave_at_once() -> None:
+    """Without TCP_NODELAY the second part of an answer waits 40 ms for the client to confirm the first."""
+
+    async def first_connection() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def look(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            made: socket.socket = writer.get_extra_info("socket")
+            found.set_result(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(look, sock=listening("127.0.0.1", 0)) as server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            answer = await asyncio.wait_for(found, 60)
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+    assert asyncio.run(first_connection()) != 0
