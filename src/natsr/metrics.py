@@ -171,6 +171,21 @@ class Scores:
             self._update_intervals(quantiles, target, known)
         self._curve.append(self.steps, self.mae)
 
+    def add(self, steps: int, count: Array, absolute: Array, square: Array) -> None:
+        """Count many forecasts at once, from their sums.
+
+        Args:
+            steps: How many forecasts.
+            count: Targets that are known, `(H, C)`.
+            absolute: Sum of the absolute errors, `(H, C)`.
+            square: Sum of their squares, `(H, C)`.
+        """
+        self.steps += steps
+        self._count += count
+        self._absolute += absolute
+        self._square += square
+        self._curve.append(self.steps, self.mae)
+
     def _update_intervals(self, quantiles: Array, target: Array, known: npt.NDArray[np.bool_]) -> None:
         self._interval_count += known
         for place, (low_at, high_at) in enumerate(self._ends):

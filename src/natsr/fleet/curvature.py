@@ -7,11 +7,12 @@ program at every step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from natsr.fleet.control import Branches
 from natsr.fleet.net import FleetTCN, FleetTrace, matrices
 from natsr.fleet.shape import Own, Shape
 from natsr.fleet.solve import Eigens, Inverses, Solvers, blank
@@ -39,6 +40,13 @@ class Curvatures:
         self.mean = torch.full_like(own.beta, torch.nan)  # of recent losses
         self.variance = torch.zeros_like(own.beta)
         self.since = torch.zeros_like(own.beta)
+        self.branches = Branches()
+
+    def fork(self, branches: Branches) -> None:
+        """Run what does not depend on each other in these."""
+        self.branches = branches
+        if isinstance(self.solvers, Inverses):
+            self.solvers.branches = branches
 
     def trigger(self, loss: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Who is due, `(N,)`, and what the averages would be with these losses taken in; changes nothing."""
@@ -77,13 +85,20 @@ class Curvatures:
         B = spread.shape[1]
         pulled = net.pulled(part, probes * spread.sqrt()[:, None, :, None], chosen)
         known = self._known_moments(matrices(net.layers, net.weights[chosen]), part, spread)
-        a, g = [], []
-        for index, (inputs, grads) in enumerate(zip(part.inputs, pulled, strict=True)):
-            places = inputs.shape[1] // B
-            roots = (spread / places).sqrt().repeat_interleave(places, 1)
-            rows = inputs * roots[:, :, None]
-            a.append(torch.bmm(rows.transpose(1, 2), rows))
-            g.append(known[index] if index in known else _moment(grads, probes.shape[1]))
+
+        def job(index: int) -> Callable[[], tuple[Tensor, Tensor]]:
+            def factors() -> tuple[Tensor, Tensor]:
+                inputs = part.inputs[index]
+                rows = (inputs.view(len(inputs), B, -1) * (spread * B / inputs.shape[1]).sqrt()[:, :, None]).view_as(
+                    inputs
+                )
+                moment = known[index] if index in known else _moment(pulled[index], probes.shape[1])
+                return torch.bmm(rows.transpose(1, 2), rows), moment
+
+            return factors
+
+        pairs = self.branches.run([job(index) for index in range(len(pulled))])
+        a, g = ([pair[side] for pair in pairs] for side in (0, 1))
         g[-1] = torch.ones_like(g[-1][:, 0, 0])  # the head's G is κ times the identity, and κ is put in by the solve
         blend = torch.where(self.known, self.own.blend, 1.0)[chosen].to(spread)
         return self._blended(self.a, a, chosen, blend), self._blended(self.g, g, chosen, blend)
@@ -137,8 +152,12 @@ class Curvatures:
     def solved(self, trace: FleetTrace, pulled: Sequence[Tensor], damping: Tensor) -> Tensor:
         """`(F + damping)⁻¹` applied to every learner's gradient, flat `(N, P)`; `damping` is `τ/κ`, `(N,)`."""
         delta = torch.empty_like(self.smoothed)
-        for index, out in enumerate(matrices(self.shape.layers, delta)):
-            self.solvers.solve(index, trace.inputs[index], pulled[index], damping, out)
+        outs = matrices(self.shape.layers, delta)
+
+        def job(index: int) -> Callable[[], None]:
+            return lambda: self.solvers.solve(index, trace.inputs[index], pulled[index], damping, outs[index])
+
+        self.branches.run([job(index) for index in range(len(outs))])
         return delta
 
     def state_dict(self, number: int) -> State:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from natsr.fleet.shape import DECAY
 from natsr.types import State
 
+BETAS, EPS = (0.9, 0.999), 1e-8  # AdamW's, as PyTorch has them
+
 
 class Finishes:
     """Plain steps, or PyTorch's AdamW with a row of the weights as each learner's one parameter.
@@ -28,7 +30,10 @@ class Finishes:
             groups.setdefault(rate, []).append(row)
         # Learners of one rate make one group, which is one call of the library's fused kernel.
         settings = [{"params": rows, "lr": rate} for rate, rows in groups.items()]
-        self._optimizer = torch.optim.AdamW(settings, weight_decay=DECAY, fused=True) if settings else None
+        self.adaptive = adaptive
+        self._optimizer = (
+            torch.optim.AdamW(settings, betas=BETAS, eps=EPS, weight_decay=DECAY, fused=True) if settings else None
+        )
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Go on at other rates; learners of one group must get the same one."""
@@ -60,3 +65,52 @@ class Finishes:
         if self._optimizer is not None and state:
             moments = {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
             self._optimizer.state[self._rows[number]] = moments
+
+
+class Moments:
+    """The same steps as plain arithmetic on all learners at once, masked on the device: nobody looks at the mask.
+
+    Args:
+        finish: Whose state is taken over; `give_back` returns it.
+        rates: `(N,)`.
+        weights: `(N, P)`; shared, and moved in place.
+    """
+
+    def __init__(self, finish: Finishes, rates: Tensor, weights: Tensor) -> None:
+        self._finish, self._weights, self.rates = finish, weights, rates
+        self.adaptive = finish.adaptive
+        if not self.adaptive:
+            return
+        self._taken = torch.zeros_like(rates)
+        self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
+        for number in range(len(weights)):
+            state = finish.state_dict(number)
+            for name, part in (("exp_avg", self._mean), ("exp_avg_sq", self._square), ("step", self._taken)):
+                if isinstance(value := state.get(name), Tensor):
+                    part[number] = value
+
+    def step(self, directions: Tensor, mask: Tensor) -> None:
+        """Move the weights of the learners in the mask against their directions."""
+        rates = torch.where(mask, self.rates, 0.0)
+        if not self.adaptive:
+            self._weights.addcmul_(directions, -rates.to(directions)[:, None])
+            return
+
+        def spread(values: Tensor) -> Tensor:
+            return values.to(directions)[:, None]
+
+        first, second = BETAS
+        directions = torch.where(mask[:, None], directions, 0.0)
+        self._taken += mask
+        taken = self._taken.clamp(min=1)
+        self._mean.lerp_(directions, spread(mask * (1 - first)))
+        self._square.lerp_(directions.square(), spread(mask * (1 - second)))
+        below = self._square.sqrt().mul_(spread((1 - second**taken).rsqrt())).add_(EPS)
+        self._weights.mul_(spread(1 - rates * DECAY))
+        self._weights.addcdiv_(self._mean * spread(-rates / (1 - first**taken)), below)
+
+    def give_back(self) -> None:
+        """Let the optimizer go on from here."""
+        for number in range(len(self._weights)) if self.adaptive else ():
+            moments = {"exp_avg": self._mean[number], "exp_avg_sq": self._square[number]}
+            self._finish.load(number, {**moments, "step": self._taken[number].float()})

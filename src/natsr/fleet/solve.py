@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from natsr.fleet.control import Branches
 from natsr.kronecker import DampingRule, Kronecker
 from natsr.nets.base import Layer
 
@@ -50,6 +51,7 @@ class Inverses:
     def __init__(self, layers: Sequence[Layer], n: int, like: Tensor) -> None:
         self._layers = layers
         self.a, self.g = blank(layers, n, like)
+        self.branches = Branches()
 
     def parts(self) -> list[Tensor]:
         return [*self.a, *self.g]
@@ -60,7 +62,7 @@ class Inverses:
             balance = _balance(_mean_diagonal(one) / _mean_diagonal(other))
             shifts_a.append(balance * root)
             shifts_g.append(root / balance)
-        inverses = by_size([*a, *g[:-1]], [*shifts_a, *shifts_g[:-1]], _inverse)
+        inverses = by_size([*a, *g[:-1]], [*shifts_a, *shifts_g[:-1]], _inverse, self.branches)
         return [*inverses, (1 / (g[-1].double() + shifts_g[-1])).to(g[-1])]
 
     def solve(self, index: int, inputs: Tensor, grads: Tensor, damping: Tensor, out: Tensor) -> None:
@@ -90,7 +92,7 @@ class Eigens:
 
     def made(self, a: Sequence[Tensor], g: Sequence[Tensor], damping: Tensor) -> list[Tensor]:
         del damping  # it comes with every step
-        pairs = by_size([*a, *g[:-1]], [], _eigh)
+        pairs = by_size([*a, *g[:-1]], [], _eigh, Branches())
         bases, values = pairs[: len(a) + len(g) - 1], pairs[len(a) + len(g) - 1 :]
         values_a, values_g = values[: len(a)], [*values[len(a) :], g[-1][:, None].clamp(min=0)]
         balance = [_balance(va.mean(1) / vg.mean(1)).to(va) for va, vg in zip(values_a, values_g, strict=True)]
@@ -131,27 +133,41 @@ def _mean_diagonal(stack: Tensor) -> Tensor:
 
 
 def by_size(
-    stacks: Sequence[Tensor], shifts: Sequence[Tensor], solve: Callable[[Tensor, Tensor | None], Sequence[Tensor]]
+    stacks: Sequence[Tensor],
+    shifts: Sequence[Tensor],
+    solve: Callable[[Tensor, Tensor | None], Sequence[Tensor]],
+    branches: Branches,
 ) -> list[Tensor]:
     """`solve` of every stack `(n, I, I)`, those of one size in one call; the results of one kind after the other."""
     sizes: dict[int, list[int]] = {}
     for index, stack in enumerate(stacks):
         sizes.setdefault(stack.shape[-1], []).append(index)
+
+    def job(indices: list[int]) -> Callable[[], Sequence[Tensor]]:
+        def solved() -> Sequence[Tensor]:
+            shift = torch.cat([shifts[index] for index in indices]) if shifts else None
+            return solve(torch.cat([stacks[index] for index in indices]), shift)
+
+        return solved
+
+    groups = sorted(sizes.values(), key=lambda indices: -stacks[indices[0]].shape[-1])  # the longest begin first
     found: dict[tuple[int, int], Tensor] = {}
-    for indices in sizes.values():
-        shift = torch.cat([shifts[index] for index in indices]) if shifts else None
-        for kind, result in enumerate(solve(torch.cat([stacks[index] for index in indices]), shift)):
+    for indices, results in zip(groups, branches.run([job(indices) for indices in groups]), strict=True):
+        for kind, result in enumerate(results):
             for index, part in zip(indices, result.chunk(len(indices)), strict=True):
                 found[kind, index] = part
     return [found[place] for place in sorted(found)]
 
 
 def _inverse(stack: Tensor, shift: Tensor | None) -> tuple[Tensor]:
-    """`(matrix + shift)⁻¹`; not finite if rounding has left the sum without one even in float64."""
+    """`(matrix + shift)⁻¹`; not finite if rounding has left the sum without one (on a CPU: even in float64)."""
     assert shift is not None
     eye = torch.eye(stack.shape[-1], dtype=stack.dtype, device=stack.device)
     shifted = stack + shift.to(stack)[:, None, None] * eye
     lower, failed = torch.linalg.cholesky_ex(shifted)
+    if stack.is_cuda:  # the library's inverse is a loop over matrices there, and the host must not be asked to look
+        half = torch.linalg.solve_triangular(_without(failed, lower), eye.expand_as(lower), upper=False)
+        return (torch.where((failed > 0)[:, None, None], torch.nan, torch.bmm(half.transpose(1, 2), half)),)
     inverse = torch.cholesky_inverse(_without(failed, lower))
     if bool(failed.any()):
         worse = failed.nonzero()[:, 0]

@@ -1,8 +1,8 @@
 """Many learners in one step: a leading axis of learners through every part of it.
 
-One step is three programs on tensors of fixed shape. `looked` runs the networks forward and says of each learner, in one
-small tensor, whether its outputs are sane, its loss finite and its curvature due: the only thing that the host waits
-for. `_refresh` estimates the curvature of those that are due. `_take` computes every learner's step and takes it where
+One step is three programs on tensors of fixed shape. `looked` runs the networks forward and says of each learner, in
+one small tensor, whether its outputs are sane, its loss finite and its curvature due: the only thing that the host
+waits for. `_refresh` estimates the curvature of those that are due. `_take` computes every learner's step and takes it where
 it is in order. Who has no example, or is refused, is masked out, and its state stays as it was.
 
 Random draws (replay, probes) are made on the host, each learner's from its own generator in the order in which it would
