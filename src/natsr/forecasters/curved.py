@@ -41,6 +41,19 @@ class Matrices:
         return float(self.blocks[-1].g)
 
 
+def weighted(probes: Tensor, weights: Tensor, information: float) -> tuple[Tensor, Tensor]:
+    """Probes `(K, B, m)` as rows that C pulls back, and the example of each; those that are zero are left out.
+
+    Args:
+        probes: As they were drawn.
+        weights: Of the examples, `(B,)`.
+        information: What an example of weight one gets, in each probe.
+    """
+    rows = (probes * (weights * information).sqrt()[:, None]).flatten(0, 1)
+    asked = (rows != 0).any(1).nonzero()[:, 0]
+    return rows[asked], (asked % len(weights)).int()
+
+
 class Curved(NamedTuple):
     """A whole step that has not been taken."""
 
@@ -147,11 +160,8 @@ class NativeCurvature:
         known = 0
         if options.closed and options.probes and outputs <= FEW * self.net.hidden:
             known = context.library.curve_known(context.address, place, at(weights), kappa, new.g)
-        spread = (weights * (kappa / options.probes if options.probes else kappa)).sqrt()[:, None]
         for turn, probes in enumerate(draws(options, weights, outputs, batch.likelihood, generator)):
-            rows = (probes * spread).flatten(0, 1)
-            asked = (rows != 0).any(1).nonzero()[:, 0]
-            rows, owner = rows[asked], (asked % len(weights)).int()
+            rows, owner = weighted(probes, weights, kappa / options.probes if options.probes else kappa)
             if not context.library.curve_probe(
                 context.address, place, at(rows), at(owner), len(rows), known, turn > 0, new.g
             ):

@@ -124,12 +124,15 @@ class NativeTCN(ConeTCN):
             self._desk.learning = self._context()
         return self._desk.learning
 
-    def _context(self) -> Context:
-        assert self.compiled is not None
+    def plan(self) -> tuple[list[int], list[int]]:
+        """The network as `cone_new` reads it: sizes and convolutions."""
         task, width = self.task, self.layers[0].outputs
         sizes = [task.window, task.inputs, self.rows, width, self.hidden, task.outputs, len(self.blocks)]
-        convs = [number for block in self.blocks for conv in block for number in conv]
-        context = Context(self.compiled, sizes, convs)
+        return sizes, [number for block in self.blocks for conv in block for number in conv]
+
+    def _context(self) -> Context:
+        assert self.compiled is not None
+        context = Context(self.compiled, *self.plan())
         assert self.compiled.cone_weights(context.address) == self.weights.numel()
         return context
 

@@ -1,0 +1,204 @@
+"""Many learners in one call of C: the structures of `many.h` as Python fills them, and who works through them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, TypeAlias
+
+from natsr.types import OptionError
+
+_P, _I, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_Fields: TypeAlias = list[tuple[str, type]]
+Address: TypeAlias = int | None
+
+TAKEN, REFUSED, RESTORED, DUE, NO_ROOM = range(5)  # what came of a turn
+
+
+def _fields(kind: type, names: str) -> _Fields:
+    return [(name, kind) for name in names.split()]
+
+
+class Losses(ctypes.Structure):
+    """`losses` in step.h."""
+
+    variance: float
+    tracked: float
+    _fields_: ClassVar[_Fields] = _fields(_D, "student dof variance tracked share distil factor")
+
+
+class Finish(ctypes.Structure):
+    """`finish` in step.h."""
+
+    _fields_: ClassVar[_Fields] = _fields(_D, "rate adam beta1 beta2 eps decay step")
+
+
+class Pair(ctypes.Structure):
+    """`matrices` in many.h."""
+
+    a: Address
+    g: Address
+    head: Address
+    _fields_: ClassVar[_Fields] = _fields(_P, "a g head")
+
+
+class Record(ctypes.Structure):
+    """`learner` in many.h."""
+
+    loss: Losses
+    move: Finish
+    last: float
+    mean: float
+    spread: float
+    since: float
+    made: float
+    made_for: float
+    tau: float
+    norm: float
+    bound: float
+    natural: int
+    closed: int
+    known: int
+    smooth: int
+    moved: int
+    steps: int
+    refused: int
+    refreshes: int
+    restored: int
+    w: Address
+    m: Address
+    v: Address
+    taken: Address
+    sane: Address
+    smoothed: Address
+    memory: ctypes.Array[ctypes.c_void_p]
+    factors: ctypes.Array[Pair]
+    inverses: ctypes.Array[Pair]
+    _fields_: ClassVar[_Fields] = [
+        ("loss", Losses),
+        ("move", Finish),
+        *_fields(_D, "scale_rate scale_floor farthest largest"),
+        *_fields(_D, "law beta average drift blend clip worst recent every"),
+        *_fields(_D, "last mean spread since made made_for tau norm bound"),
+        *_fields(_I, "natural closed known smooth moved steps refused refreshes restored"),
+        *_fields(_P, "w m v taken sane smoothed"),
+        ("memory", _P * 3),
+        ("factors", Pair * 2),
+        ("inverses", Pair * 2),
+    ]
+
+
+class Turn(ctypes.Structure):
+    """`turn` in many.h."""
+
+    number: int
+    fresh: int
+    drawn: int
+    probes: int
+    verdict: int
+    window: Address
+    target: Address
+    chosen: Address
+    output: Address
+    weights: Address
+    rows: Address
+    owner: Address
+    _fields_: ClassVar[_Fields] = [
+        *_fields(_I, "number fresh drawn probes verdict"),
+        *_fields(_P, "window target chosen output weights rows owner"),
+    ]
+
+
+class Question(ctypes.Structure):
+    """`question` in many.h."""
+
+    number: int
+    examples: int
+    window: Address
+    output: Address
+    _fields_: ClassVar[_Fields] = [*_fields(_I, "number examples"), *_fields(_P, "window output")]
+
+
+class Entry(ctypes.Structure):
+    """`entry` in many.h."""
+
+    number: int
+    place: int
+    window: Address
+    target: Address
+    output: Address
+    _fields_: ClassVar[_Fields] = [*_fields(_I, "number place"), *_fields(_P, "window target output")]
+
+
+class Workers:
+    """Threads that work through learners in C, each at a desk of its own; who calls is one of them.
+
+    C lets go of Python's lock, so nobody waits for anybody: each takes the next learner until none is left.
+
+    Args:
+        library: The compiled step.
+        plan: The network, as `cone_new` reads it: sizes and convolutions.
+        threads: How many work at the same time.
+    """
+
+    def __init__(self, library: ctypes.CDLL, plan: tuple[Sequence[int], Sequence[int]], threads: int) -> None:
+        if threads < 1:
+            raise OptionError(f"threads is {threads}, expected at least 1")
+        self.library, self.threads = library, threads
+        self._plan = tuple((ctypes.c_int32 * len(part))(*part) for part in plan)
+        self._desks: list[int] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def _desk(self, number: int) -> int:
+        while len(self._desks) <= number:
+            address = self.library.desk_new(*self._plan)
+            if not address:
+                raise MemoryError("no memory for a worker's buffers")
+            weakref.finalize(self, self.library.desk_free, address)
+            self._desks.append(address)
+        return self._desks[number]
+
+    def learn(self, records: ctypes.Array[Record], turns: ctypes.Array[Turn], count: int) -> None:
+        """Let the first `count` turns be taken."""
+        self._work("many_learn", records, turns, count)
+
+    def forecast(self, records: ctypes.Array[Record], asked: ctypes.Array[Question], count: int) -> None:
+        """Let the first `count` questions be answered."""
+        self._work("many_forecast", records, asked, count)
+
+    def remember(self, records: ctypes.Array[Record], entries: ctypes.Array[Entry], count: int) -> None:
+        """Put the first `count` examples into memories."""
+        with self._lock:
+            self.library.many_remember(self._desk(0), records, entries, count)
+
+    def _work(
+        self,
+        name: str,
+        records: ctypes.Array[Record],
+        jobs: ctypes.Array[Turn] | ctypes.Array[Question],
+        count: int,
+    ) -> None:
+        call, upcoming = getattr(self.library, name), ctypes.c_int64()
+        with self._lock:
+            helpers = min(self.threads, count) - 1
+            if helpers > 0 and self._pool is None:
+                self._pool = ThreadPoolExecutor(self.threads - 1, "natsr-fleet")
+            work = [
+                functools.partial(call, self._desk(number), records, jobs, count, ctypes.byref(upcoming))
+                for number in range(helpers + 1)
+            ]
+            futures = [self._pool.submit(job) for job in work[1:] if self._pool is not None]
+            work[0]()
+            for future in futures:
+                future.result()
+
+    def close(self) -> None:
+        """End the threads; the next call would start new ones."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
