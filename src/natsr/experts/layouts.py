@@ -1,7 +1,8 @@
 """What the regressors of least squares are made of: lags, seasons, the calendar's waves, the other channels.
 
 Every layout gives `(G, count, n)` for `count` origins in a row. Values enter as differences from the origin's own last
-value, so that weights of zero mean the last value; that value and a one follow.
+value, so that weights of zero mean the last value; that value and a one follow. `columns` describes the same for
+compiled code; it changes when one of `periods` does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from natsr.experts import columns
+from natsr.experts.columns import Columns, Period, Places
 from natsr.experts.past import Array, Arrays, Past
 
 
@@ -66,10 +69,16 @@ class Own:
     def __init__(self, lags: Lags, count: int) -> None:
         self._lags = lags
         self.size = count + 1
+        self.periods: tuple[Period, ...] = ()
 
     def build(self, past: Past, back: int, count: int) -> Array:
         """One, the last value, and differences from it."""
         return self._lags.build(past, back, count)[:, :, : self.size]
+
+    def columns(self, channels: int) -> Columns:
+        """As above."""
+        rows = [np.concatenate([columns.room(1), columns.own(self.size - 1, channel)]) for channel in range(channels)]
+        return Columns(np.stack(rows), one=0)
 
 
 class Waves:
@@ -106,6 +115,10 @@ class Waves:
             parts += [np.where(there, np.sin(angle), 0.0), np.where(there, np.cos(angle), 0.0)]
         return np.concatenate(parts, 1)
 
+    def kinds(self) -> tuple[tuple[Period, int], ...]:
+        """Each period, and how many harmonics of it."""
+        return tuple(zip(self._periods, self._harmonics, strict=True))
+
 
 class Seasons:
     """A few own lags, and the neighbourhood of the target one or more periods before; with waves.
@@ -122,10 +135,10 @@ class Seasons:
 
     def __init__(self, own: Own, periods: tuple[Arrays, ...], horizon: int, points: int, waves: Waves) -> None:
         self._own, self._waves = own, waves
-        self._periods = tuple(period["period"] for period in periods)
+        self.periods: tuple[Period, ...] = tuple(period["period"] for period in periods)
         # From one row before the origin's counterpart to the horizon's.
         self._offsets = np.unique(np.linspace(-1, horizon + 1, min(points, horizon + 3)).round().astype(np.int64))
-        self.size = own.size + waves.size + len(self._periods) * len(self._offsets)
+        self.size = own.size + waves.size + len(self.periods) * len(self._offsets)
 
     def build(self, past: Past, back: int, count: int) -> Array:
         """As `Own`, then waves, then the neighbourhoods, as differences from the last value."""
@@ -134,15 +147,28 @@ class Seasons:
         x[:, :, : self._own.size] = self._own.build(past, back, count)
         x[:, :, self._own.size : place] = self._waves.build(past, back, count)
         last = past.clean(count, back)
-        for period in self._periods:
+        for period in self.periods:
             length = int(period[0])
             rows = past.clean(count + length + 1, back)  # the oldest offset is one row before the counterpart
-            # A target further ahead than a period has its counterpart in the period before.
-            offsets = np.where(self._offsets > 0, (self._offsets - 1) % length + 1, self._offsets)
+            offsets = self._around(length)
             at = np.arange(1, count + 1)[:, None] + offsets
             x[:, :, place : place + len(offsets)] = (rows[at] - last[:, None]).transpose(2, 0, 1)
             place += len(offsets)
         return x
+
+    def _around(self, length: int) -> Places:
+        """A target further ahead than a period has its counterpart in the period before."""
+        return np.where(self._offsets > 0, (self._offsets - 1) % length + 1, self._offsets)
+
+    def columns(self, channels: int) -> Columns:
+        """As above."""
+        own, found = self._own.columns(channels), []
+        for channel in range(channels):
+            parts = [own.places[channel], columns.room(self._waves.size)]
+            for length in (int(period[0]) for period in self.periods):
+                parts.append(columns.differences(self._around(length) - length, channel, 0))
+            found.append(np.concatenate(parts))
+        return Columns(np.stack(found), own.one, self._own.size, self._waves.kinds())
 
 
 class Neighbours:
@@ -162,6 +188,7 @@ class Neighbours:
         self._own, self._waves, self._others = own, waves, others
         self.size = own.size + waves.size + others * near
         self._index = (np.arange(channels)[:, None] + np.arange(1, near + 1)) % channels
+        self.periods: tuple[Period, ...] = ()
 
     def build(self, past: Past, back: int, count: int) -> Array:
         """As `Own`, then waves, then the others: their last value and changes before it."""
@@ -174,6 +201,16 @@ class Neighbours:
         chosen = windows[self._index]  # (C, near, count, others)
         x[:, :, place:] = chosen.transpose(0, 2, 1, 3).reshape(past.channels, count, -1)
         return x
+
+    def columns(self, channels: int) -> Columns:
+        """As above."""
+        own, found, rows = self._own.columns(channels), [], -np.arange(1, self._others)
+        for channel in range(channels):
+            parts = [own.places[channel], columns.room(self._waves.size)]
+            for other in self._index[channel].tolist():
+                parts += [columns.value(other), columns.differences(rows, other, rows + 1)]
+            found.append(np.concatenate(parts))
+        return Columns(np.stack(found), own.one, self._own.size, self._waves.kinds())
 
 
 class Everything:
@@ -191,6 +228,7 @@ class Everything:
         self._own, self._waves = own, waves
         self._wide = (own.size - 1) * channels
         self.size = self._wide + 1 + waves.size
+        self.periods: tuple[Period, ...] = ()
 
     def build(self, past: Past, back: int, count: int) -> Array:
         """`(1, count, n)`."""
@@ -200,6 +238,12 @@ class Everything:
         x[0, :, self._wide] = 1.0
         x[0, :, self._wide + 1 :] = self._waves.build(past, back, count)
         return x
+
+    def columns(self, channels: int) -> Columns:
+        """As above."""
+        parts = [columns.own(self._own.size - 1, channel) for channel in range(channels)]
+        places = np.concatenate([*parts, columns.room(1 + self._waves.size)])
+        return Columns(places[None], self._wide, self._wide + 1, self._waves.kinds())
 
 
 class Turned:
@@ -213,14 +257,21 @@ class Turned:
     shared = False
 
     def __init__(self, own: Own, period: Arrays) -> None:
-        self._own, self._period = own, period["period"]
+        self._own = own
+        self.periods: tuple[Period, ...] = (period["period"],)
         self.size = 2 * own.size - 1
 
     def build(self, past: Past, back: int, count: int) -> Array:
         """As `Own`, then seasonal differences."""
-        lags, length = self._own.size - 1, int(self._period[0])
+        lags, length = self._own.size - 1, int(self.periods[0][0])
         x = np.empty((past.channels, count, self.size))
         x[:, :, : lags + 1] = self._own.build(past, back, count)
         now, then = windowed(past, back, count, lags), windowed(past, back + length, count, lags)
         np.subtract(now, then, out=x[:, :, lags + 1 :])
         return x
+
+    def columns(self, channels: int) -> Columns:
+        """As above."""
+        own, rows = self._own.columns(channels), -np.arange(self._own.size - 1)
+        turned = [columns.differences(rows, channel, rows - int(self.periods[0][0])) for channel in range(channels)]
+        return Columns(np.concatenate([own.places, np.stack(turned)], 1), own.one)

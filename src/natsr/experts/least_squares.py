@@ -20,7 +20,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from natsr.experts.native import Native, at
 from natsr.experts.past import Array, Arrays, Flags, Past
+from natsr.experts.solver import Solver, Source
 
 #: By head: where errors are cut, in mean sizes, and what the rest is multiplied by.
 HEADS = {"plain": (20.0, 1.0), "clipped": (1.5, 1.0), "median": (0.4, 2.5)}
@@ -29,11 +31,9 @@ SIZE_RATE = 0.005
 YOUNG = 20  # errors before any is clipped
 
 
-class Layout(Protocol):
-    """What a regressor is made of."""
+class Layout(Source, Protocol):
+    """What a regressor is made of. With `shared`, channels share one regressor and covariance."""
 
-    #: Channels share one regressor and covariance, or have their own.
-    shared: bool
     size: int
 
     def build(self, past: Past, back: int, count: int) -> Array:
@@ -74,6 +74,7 @@ class LeastSquares:
         self._clip, self._lift = (np.repeat([HEADS[head][k] for head in knobs.heads], self._outputs) for k in (0, 1))
         self._counts = np.zeros(3, dtype=np.int64)  # rows waiting; the next coefficient to be renewed; fresh starts
         self._due = np.zeros(1)
+        self._native = Native[Solver]()
 
     def observe(self, past: Past) -> None:
         """Count the example that the newest row completes; take a block of them in when it is full."""
@@ -87,6 +88,10 @@ class LeastSquares:
             self._counts[0] = 0
 
     def _take_in(self, past: Past, count: int) -> None:
+        solver = self._solver(past.channels)
+        if solver is not None:
+            self._counts[2] += solver.take(past, count, *self._renewed(count))
+            return
         horizon, knobs = self._horizon, self._knobs
         x = self._layout.build(past, horizon, count)  # (G, k, n)
         labels, known = self._labels(past, count)  # (G, k, m) each
@@ -105,12 +110,13 @@ class LeastSquares:
         root, failed = torch.linalg.cholesky_ex(inner)
         half = torch.linalg.solve_triangular(root, gain, upper=False)  # (G, k, n)
         moved = torch.linalg.solve_triangular(root, torch.from_numpy(error), upper=False)
-        if bool(failed.any()) or not bool(half.sum().isfinite() & moved.sum().isfinite()):
-            self._restart()
-            return
+        bad = failed.ne(0) | ~(half.sum((1, 2)) + moved.sum((1, 2))).isfinite()
+        half[bad], moved[bad] = 0.0, 0.0
         torch.from_numpy(self._weights).baddbmm_(half.transpose(1, 2), moved)
         np.copyto(self._rounded, self._weights, casting="same_kind")
         p.baddbmm_(half.transpose(1, 2), half, beta=1 / forget, alpha=-1 / forget)
+        for group in np.flatnonzero(bad.numpy()):
+            self._restart(int(group))
 
     def _labels(self, past: Past, count: int) -> tuple[Array, Flags]:
         """Changes from the last value of each origin, and which are known; `(G, count, m)`."""
@@ -138,29 +144,39 @@ class LeastSquares:
 
     def _with_ridge(self, x: Array, error: Array, count: int) -> tuple[Array, Array]:
         """The block with the coefficients whose ridge has half faded added as observations of zero."""
-        size, knobs = self._layout.size, self._knobs
-        self._due += size * count * -math.log(knobs.forgetting) / math.log(2)
-        due = min(int(self._due[0]), size)
+        size = self._layout.size
+        first, due = self._renewed(count)
         if not due:
             return x, error
-        self._due -= due
-        first = int(self._counts[1])
         places = (first + np.arange(due)) % size
-        self._counts[1] = (first + due) % size
-        strength = math.sqrt(knobs.ridge / 2)
+        strength = math.sqrt(self._knobs.ridge / 2)
         rows = np.zeros((self._groups, due, size))
         rows[:, np.arange(due), places] = strength
         return np.concatenate([x, rows], 1), np.concatenate([error, -strength * self._weights[:, places]], 1)
 
-    def _restart(self) -> None:
+    def _renewed(self, count: int) -> tuple[int, int]:
+        """The first of the coefficients whose ridge has half faded with `count` rows more, and how many they are."""
+        size = self._layout.size
+        self._due += size * count * -math.log(self._knobs.forgetting) / math.log(2)
+        due = min(int(self._due[0]), size)
+        self._due -= due
+        first = int(self._counts[1])
+        self._counts[1] = (first + due) % size
+        return first, due
+
+    def _restart(self, group: int) -> None:
         """Rounding has spoiled the covariance, or a value was beyond all bounds: begin again from the ridge."""
-        self._covariance[:] = np.eye(self._layout.size) / self._knobs.ridge
-        if not np.isfinite(self._weights).all():
-            self._weights[:] = self._rounded[:] = 0.0
+        self._covariance[group] = np.eye(self._layout.size) / self._knobs.ridge
+        if not np.isfinite(self._weights[group]).all():
+            self._weights[group] = self._rounded[group] = 0.0
         self._counts[2] += 1
 
     def forecast(self, past: Past, out: Array) -> None:
         """The last value and what the weights add to it."""
+        solver = self._solver(past.channels)
+        if solver is not None and out.flags.c_contiguous:
+            solver.forecast(past, at(out))
+            return
         x = self._layout.build(past, 0, 1)
         change = x.astype(np.float32) @ self._rounded
         heads, channels = len(self.names), past.channels
@@ -181,3 +197,13 @@ class LeastSquares:
             "counts": self._counts,
             "due": self._due,
         }
+
+    def _solver(self, channels: int) -> Solver | None:
+        """The same in C, where it can be had."""
+        library, knobs = self._native.library, self._knobs
+        if self._native.made is None and library is not None:
+            arrays = self.arrays() | {"clip": self._clip, "lift": self._lift}
+            self._native.made = Solver(
+                library, self._layout, channels, self._horizon, arrays, knobs.forgetting, knobs.ridge
+            )
+        return self._native.made

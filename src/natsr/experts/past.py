@@ -7,8 +7,12 @@ always one slice of it.
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import numpy.typing as npt
+
+from natsr.experts.native import Native, Rows, at
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -47,6 +51,7 @@ class Past:
         self._counts = np.zeros(2, dtype=np.int64)  # both, as they are saved
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
+        self._native = Native[Rows]()
 
     def push(self, row: Array) -> None:
         """Take the next row, `(C,)`, NaN where missing."""
@@ -103,6 +108,16 @@ class Past:
             "square": self._square,
             "changes": self._changes,
         }
+
+    def address(self) -> int:
+        """Where compiled code finds all this."""
+        made = self._native.made
+        if made is None:
+            made = Rows(at(self._raw), at(self._clean), at(self._known), at(self._square), at(self._changes))
+            made.channels, made.keep = self.channels, self.keep
+            self._native.made = made
+        made.end, made.seen = self._end, self.seen
+        return ctypes.addressof(made)
 
     def reload(self) -> None:
         """The arrays have been written to."""

@@ -1,0 +1,161 @@
+"""Experts in C and the same experts in NumPy: forecasts, states, copies."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from natsr.auto import panel
+from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
+from natsr.experts.least_squares import Knobs, Layout, LeastSquares
+from natsr.experts.panel import Panel
+from natsr.experts.past import Arrays, Past
+from natsr.native.calls import library
+from natsr.types import Task
+
+Array = npt.NDArray[np.float64]
+T = TypeVar("T")
+CHANNELS, HORIZON = 3, 5
+
+
+@pytest.fixture(autouse=True)
+def needs_a_compiler() -> None:
+    if library() is None:
+        pytest.skip("there is no C compiler here, or NATSR_NATIVE is 0")
+
+
+def pair(monkeypatch: pytest.MonkeyPatch, make: Callable[[], T]) -> tuple[T, T]:
+    """The same in C and in NumPy."""
+    ours = make()
+    monkeypatch.setenv("NATSR_NATIVE", "0")
+    theirs = make()
+    monkeypatch.delenv("NATSR_NATIVE")
+    return ours, theirs
+
+
+def stream(count: int, channels: int = CHANNELS, seed: int = 0) -> Array:
+    """Waves on a walk, with gaps, a channel that is silent for a while, and wild values."""
+    generator = np.random.default_rng(seed)
+    rows = np.sin(2 * np.pi * np.arange(count)[:, None] / 6 + np.arange(channels))
+    rows = (
+        rows + np.cumsum(0.1 * generator.standard_normal(rows.shape), 0) + 0.2 * generator.standard_normal(rows.shape)
+    )
+    rows[generator.random(rows.shape) < 0.01] *= 20
+    rows[generator.random(rows.shape) < 0.03] = np.nan
+    rows[count // 2 : count // 2 + 15, 0] = np.nan
+    return np.asarray(rows)
+
+
+def period(rows: int) -> Arrays:
+    return {"period": np.array([rows], dtype=np.int64)}
+
+
+def layouts(day: Arrays) -> dict[str, Layout]:
+    lags, waves = Lags(12), Waves((day, period(10)), (3, 1))
+    return {
+        "own": Own(lags, 12),
+        "one lag": Own(lags, 1),
+        "seasons": Seasons(Own(lags, 4), (day, period(10)), HORIZON, 5, waves),
+        "neighbours": Neighbours(Own(lags, 4), 2, 2, CHANNELS, waves),
+        "everything": Everything(Own(lags, 3), CHANNELS, waves),
+        "turned": Turned(Own(lags, 4), day),
+    }
+
+
+def assert_close(ours: Arrays, theirs: Arrays, rtol: float) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert ours[name].dtype == value.dtype and ours[name].shape == value.shape
+        wanted = np.asarray(value, dtype=np.float64)
+        found = np.asarray(ours[name], dtype=np.float64)
+        room = 1e-5 if value.dtype == np.float32 else rtol
+        np.testing.assert_allclose(
+            found, wanted, rtol=room, atol=room * float(np.abs(wanted).max(initial=1)), err_msg=name
+        )
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("name", layouts(period(6)))
+def test_least_squares_in_c_is_least_squares_in_numpy(monkeypatch: pytest.MonkeyPatch, name: str, rows: int) -> None:
+    day = period(6)
+    knobs = Knobs(0.99, ridge=0.5, rows=rows, heads=("plain", "clipped", "median"))
+    ours, theirs = pair(monkeypatch, lambda: LeastSquares("x", layouts(day)[name], CHANNELS, HORIZON, knobs))
+    past, found, wanted = Past(CHANNELS, 120), *np.zeros((2, 3, HORIZON, CHANNELS))
+    for number, row in enumerate(stream(300)):
+        if number == 200:
+            day["period"][:] = 4
+        past.push(row)
+        for group, out in ((ours, found), (theirs, wanted)):
+            group.observe(past)
+            group.forecast(past, out)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert_close(ours.arrays(), theirs.arrays(), 1e-7)
+
+
+def test_a_spoiled_covariance_is_given_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pair(monkeypatch, lambda: LeastSquares("x", Own(Lags(4), 4), CHANNELS, HORIZON, Knobs(0.99, rows=4)))
+    past, groups = Past(CHANNELS, 120), (ours, theirs)
+    for number, row in enumerate(stream(160)):
+        past.push(row)
+        for group in groups:
+            if number in (80, 120):  # of one channel; the others go on
+                group.arrays()["covariance"][1] = np.float64(-1.0 if number == 80 else np.nan)
+            group.observe(past)
+    assert [int(group.arrays()["counts"][2]) for group in groups] == [2, 2]
+    assert_close(ours.arrays(), theirs.arrays(), 1e-7)
+
+
+def whole(budget: str = "cheap") -> Panel:
+    return panel(Task(window=8, horizon=HORIZON, channels=CHANNELS, season=6), "one" if budget == "one" else "cheap")
+
+
+def test_a_panel_in_c_is_a_panel_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pair(monkeypatch, whole)
+    for row in stream(150):
+        ours.advance(row)
+        theirs.advance(row)
+    np.testing.assert_allclose(ours.mean(), theirs.mean(), rtol=2e-2, atol=2e-2)
+    np.testing.assert_allclose(ours.variance(), theirs.variance(), rtol=2e-2)
+    assert ours.weights() == pytest.approx(theirs.weights(), abs=2e-2)
+    for part, arrays in theirs.arrays().items():
+        for name, value in arrays.items():
+            assert ours.arrays()[part][name].shape == value.shape, (part, name)
+            assert ours.arrays()[part][name].dtype == value.dtype, (part, name)
+
+
+def test_what_c_has_learned_numpy_goes_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pair(monkeypatch, whole)
+    rows = stream(200)
+    for row in rows[:150]:
+        ours.advance(row)
+    mine, others = ours.arrays(), theirs.arrays()
+    for part, arrays in others.items():
+        for name, value in arrays.items():
+            np.copyto(value, mine[part][name])
+    theirs.past.reload()
+    for row in rows[150:]:
+        ours.advance(row)
+        theirs.advance(row)
+    np.testing.assert_allclose(ours.mean(), theirs.mean(), rtol=2e-2, atol=2e-2)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    first = whole()
+    rows = stream(160)
+    for row in rows[:120]:
+        first.advance(row)
+    second = copy.deepcopy(first)
+    before = {part: {name: value.copy() for name, value in arrays.items()} for part, arrays in first.arrays().items()}
+    for row in rows[120:]:
+        second.advance(row)
+    for part, arrays in first.arrays().items():
+        for name, value in arrays.items():
+            np.testing.assert_array_equal(value, before[part][name])
+    for row in rows[120:]:
+        first.advance(row)
+    np.testing.assert_array_equal(first.mean(), second.mean())
