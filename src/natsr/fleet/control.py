@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ from natsr.native import conditional
 T = TypeVar("T")
 Body = Callable[[], None]
 new_stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream  # which torch leaves untyped
+
+_BRANCHES = 3  # beside the one that forks
 
 
 class Control(abc.ABC):
@@ -58,7 +61,7 @@ class _Nodes(Control):
 
     def __init__(self, library: ctypes.CDLL, pool: torch.cuda.MemPool) -> None:
         self._library, self._pool = library, pool
-        self._stream = new_stream()  # bodies are captured on a stream of their own
+        self._stream = _sides()[0]  # bodies are captured on a stream of their own
 
     def _run(self, flag: Tensor, body: Body, loop: bool) -> None:
         here, graph, handle = torch.cuda.current_stream(), ctypes.c_void_p(), ctypes.c_ulonglong()
@@ -83,8 +86,7 @@ def _check(code: int) -> None:
 class _Pieces(Control):
     """Each body, and each stretch between bodies, becomes a graph of its own."""
 
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
+    def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
         self._pieces: list[tuple[torch.cuda.CUDAGraph, Tensor | None, bool]] = []
 
@@ -126,19 +128,20 @@ def recorded(step: Step, stream: torch.cuda.Stream) -> Body:
     stream.synchronize()
     if library is None:
         with torch.cuda.stream(stream):
-            return _Pieces(stream).record(step)
+            return _Pieces().record(step)
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.MemPool()
-    control = _Nodes(library, pool)
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        step(control)
-    return _Replay(graph, pool, control)
+    with torch.cuda.stream(stream):  # not torch.cuda.graph, which would wait for all that runs on the device
+        graph.capture_begin(capture_error_mode="thread_local")
+        step(_Nodes(library, pool))
+        graph.capture_end()
+    return _Replay(graph, pool)
 
 
 class _Replay:
     """A graph with what must live as long as it does."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, pool: torch.cuda.MemPool, control: Control) -> None:
-        self._graph, self._kept = graph, (pool, control)
+    def __init__(self, graph: torch.cuda.CUDAGraph, pool: torch.cuda.MemPool) -> None:
+        self._graph, self._kept = graph, pool
 
     def __call__(self) -> None:
         self._graph.replay()
@@ -148,28 +151,37 @@ class Branches:
     """Runs jobs that do not depend on each other: on a GPU side by side, in streams that fork here and join here.
 
     Args:
-        count: Streams; with 1, or on a CPU, one job follows the other.
+        fork: Whether to; not to is right on a CPU, and where nothing is recorded.
     """
 
-    def __init__(self, count: int = 1) -> None:
-        self._count = count
-        self._streams: dict[int, list[torch.cuda.Stream]] = {}  # of each stream that forks
+    def __init__(self, fork: bool = False) -> None:
+        self._fork = fork
 
     def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """The results, in order."""
-        if self._count == 1 or len(jobs) < 2:
+        if not self._fork or len(jobs) < 2:
             return [job() for job in jobs]
-        here = torch.cuda.current_stream()
-        streams = self._streams.setdefault(here.cuda_stream, [new_stream() for _ in range(self._count - 1)])[
-            : len(jobs) - 1
-        ]
-        lanes = [here, *streams]
+        here, (body, branches, inner) = torch.cuda.current_stream(), _sides()
+        # A stream that has joined a recording belongs to it until it ends, so bodies have branches of their own.
+        streams = (inner if here == body else branches)[: len(jobs) - 1]
         for stream in streams:
             stream.wait_stream(here)
-        found: list[T] = []
+        lanes, found = [here, *streams], list[T]()
         for index, job in enumerate(jobs):
             with torch.cuda.stream(lanes[index % len(lanes)]):
                 found.append(job())
         for stream in streams:
             here.wait_stream(stream)
         return found
+
+
+@functools.cache
+def _sides() -> tuple[torch.cuda.Stream, list[torch.cuda.Stream], list[torch.cuda.Stream]]:
+    """One stream to record bodies on, and branches for steps and for bodies.
+
+    Recording is one after the other in a process, so all share them. They have another priority than `new_stream`'s:
+    torch hands out its streams in turn, and these must not be the same.
+    """
+    made: Callable[..., torch.cuda.Stream] = torch.cuda.Stream
+    first, *others = (made(priority=-1) for _ in range(1 + 2 * _BRANCHES))
+    return first, others[:_BRANCHES], others[_BRANCHES:]

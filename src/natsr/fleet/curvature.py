@@ -142,6 +142,14 @@ class Curvatures:
         for part, row in zip([*self.a, *self.g], [*a, *g], strict=True):
             part[chosen] = row
 
+    def replace(self, chosen: Tensor, wanted: Tensor, parts: Sequence[Tensor], damping: Tensor) -> None:
+        """Make these the blocks and solvers of some learners, where wanted; the host need not know whose."""
+        places = [*self.a, *self.g, *self.solvers.parts(), self.made]
+        for place, part in zip(places, [*parts, damping], strict=True):
+            old = place.index_select(0, chosen)
+            place.index_copy_(0, chosen, torch.where(wanted.view(-1, *[1] * (old.ndim - 1)), part, old))
+        self.known.index_copy_(0, chosen, self.known[chosen] | wanted)
+
     def make_solvers(self, chosen: Tensor, damping: Tensor) -> None:
         """Get some learners ready to solve, at their `τ/κ` `(n,)`."""
         rows = self.solvers.made([part[chosen] for part in self.a], [part[chosen] for part in self.g], damping)

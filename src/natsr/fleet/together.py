@@ -2,8 +2,8 @@
 
 One step is three programs on tensors of fixed shape. `looked` runs the networks forward and says of each learner, in
 one small tensor, whether its outputs are sane, its loss finite and its curvature due: the only thing that the host
-waits for. `_refresh` estimates the curvature of those that are due. `_take` computes every learner's step and takes it where
-it is in order. Who has no example, or is refused, is masked out, and its state stays as it was.
+waits for. `_refresh` estimates the curvature of those that are due. `_take` computes every learner's step and takes it
+where it is in order. Who has no example, or is refused, is masked out, and its state stays as it was.
 
 Random draws (replay, probes) are made on the host, each learner's from its own generator in the order in which it would
 draw alone. That is what makes the results equal to those of learners that run one by one, to rounding.
@@ -32,8 +32,8 @@ from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.natural import allotment
 from natsr.types import Example, State, StateError
 
-_LARGEST = 1e15  # as in natsr.forecasters.neural
-_SANE_EVERY = 100
+LARGEST = 1e15  # as in natsr.forecasters.neural
+SANE_EVERY = 100
 _CHUNK = 32  # probes drawn at once, as in natsr.forecasters.natural
 
 
@@ -97,8 +97,8 @@ class Together(Learners):
         self.natural = Curvatures(self.shape, self.own, weights) if self.shape.natural else None
         self.scale = torch.ones_like(self.own.rate)
         self.loss, self.norm, self.bound, self.tau = (torch.full_like(self.scale, math.nan) for _ in range(4))
-        self._sane = weights.clone()
-        self._counts = {name: [0] * len(found) for name in ("steps", "refused", "refreshes", "restored")}
+        self.sane = weights.clone()
+        self.counts = {name: [0] * len(found) for name in ("steps", "refused", "refreshes", "restored")}
         for number, learner in enumerate(found):
             self._adopt(number, learner.state_dict())
 
@@ -123,7 +123,7 @@ class Together(Learners):
         for window in windows:
             if window is not None:
                 self._alone[0].check_window(window)
-        read = stacked(windows, lambda window: self.shape.frame.read(window, self._sane))
+        read = stacked(windows, lambda window: self.shape.frame.read(window, self.sane))
         output = self.net.trace(read).output
         moving = self.own.scale_rate.tolist()
         variances = self.scale.tolist()
@@ -144,11 +144,11 @@ class Together(Learners):
                 self._alone[0].check_window(example.window)
         if not self.shape.learning.online:
             return
-        batch = staged(self.shape.frame, examples, self._sane)
+        batch = staged(self.shape.frame, examples, self.sane)
         if batch is None:
             return
         for number, active in enumerate(batch.active):
-            self._counts["steps"][number] += active
+            self.counts["steps"][number] += active
         new = batch.window.shape[1]
         drawn = self.memory.draw(self.shape.learning.draws, batch.active) if self.memory is not None else None
         whole = batch if drawn is None else batch.joined(drawn.fields[0], drawn.fields[1], drawn.there)
@@ -167,7 +167,7 @@ class Together(Learners):
     def warm_up(self, parts: Sequence[Parts], progress: Progress = silent) -> None:
         self.check(parts)
         train(self.net, self.likelihood, self.own.warm, parts, self.generators, self.shape.frame, progress)
-        self._sane.copy_(self.net.weights)
+        self.sane.copy_(self.net.weights)
 
     # ---- one step ------------------------------------------------------------------------------------------------
 
@@ -217,9 +217,9 @@ class Together(Learners):
 
     def _keep_sane(self, active: list[bool], sane: list[bool]) -> None:
         """Now and then keep a copy of weights that gave sane outputs."""
-        for number, steps in enumerate(self._counts["steps"]):
-            if active[number] and sane[number] and steps % _SANE_EVERY == 0:
-                self._sane[number].copy_(self.net.weights[number])
+        for number, steps in enumerate(self.counts["steps"]):
+            if active[number] and sane[number] and steps % SANE_EVERY == 0:
+                self.sane[number].copy_(self.net.weights[number])
 
     def _refresh(self, seen: Looked, flags: Flags, there: Tensor, good: list[bool]) -> _Kept | None:
         """Estimate the curvature of those that are due, and get whoever needs it ready to solve.
@@ -261,26 +261,26 @@ class Together(Learners):
             for start in range(0, count, _CHUNK):
                 chunk = min(_CHUNK, count - start)
                 probes[row, start : start + chunk, places[number]] = draw((chunk, size, m), self.generators[number])
-        return probes.to(self._sane)
+        return probes.to(self.sane)
 
     def _take(self, seen: Looked, flags: Flags, good: list[bool], kept: _Kept | None) -> None:
         """Compute the steps and take those that are in order; `good` loses the others."""
         asked = torch.tensor(good, device=self.scale.device)
         if self.natural is None:
             gradient = self.net.gradient(seen.trace, seen.pull)
-            mask = asked & (torch.linalg.vector_norm(gradient, dim=1) < _LARGEST)
+            mask = asked & (torch.linalg.vector_norm(gradient, dim=1) < LARGEST)
             good[:] = mask.tolist()
             self.finish.step(gradient, good)
         else:
             mask = self.natural_step(self.natural, seen, asked)
             good[:] = mask.tolist()
             self.finish.step(self.natural.smoothed, good)
-        _keep(mask, (self.scale, seen.scale), (self.loss, seen.loss))
+        keep(mask, (self.scale, seen.scale), (self.loss, seen.loss))
         if self.natural is not None and seen.averages is not None:
             natural = self.natural
-            _keep(mask, *zip((natural.mean, natural.variance, natural.since), seen.averages, strict=True))
+            keep(mask, *zip((natural.mean, natural.variance, natural.since), seen.averages, strict=True))
             for number, due in enumerate(flags.due):
-                self._counts["refreshes"][number] += due and good[number]
+                self.counts["refreshes"][number] += due and good[number]
             if kept is not None:
                 undo = [place for place, number in enumerate(kept.chosen.tolist()) if not good[number]]
                 if undo:
@@ -296,7 +296,7 @@ class Together(Learners):
         delta = natural.solved(seen.trace, self.net.pulled(seen.trace, seen.pull[:, None]), seen.damping)
         norm = torch.linalg.vector_norm(delta, dim=1).double() / kappa
         bound = likelihood.bound(self.task.outputs, tau, self._factor)
-        mask = torch.logical_and(asked, norm < _LARGEST)
+        mask = torch.logical_and(asked, norm < LARGEST)
         longest = own.clip * bound
         length = torch.where(norm > longest, longest / norm, 1.0) / kappa
         if delta.is_cuda or not bool(mask.all()):  # a pass over all weights, which on a CPU is worth avoiding
@@ -305,12 +305,12 @@ class Together(Learners):
         natural.smoothed.mul_((1 - weight).to(delta)[:, None])
         natural.smoothed.addcmul_(delta, torch.where(mask, weight * length, 0.0).to(delta)[:, None])
         natural.has |= mask
-        _keep(mask, (natural.damping, tau), (self.norm, norm), (self.bound, bound), (self.tau, tau))
+        keep(mask, (natural.damping, tau), (self.norm, norm), (self.bound, bound), (self.tau, tau))
         return mask
 
     def _settle(self, batch: Staged, sane: list[bool], good: list[bool]) -> None:
         """Count what was refused, keep or restore sane weights; `sane` and `good` tell what came of the step."""
-        counts = self._counts
+        counts = self.counts
         for number, active in enumerate(batch.active):
             if not active:
                 continue
@@ -318,7 +318,7 @@ class Together(Learners):
                 counts["refused"][number] += not good[number]
             elif bool(batch.window[number].isfinite().all()):
                 counts["restored"][number] += 1
-                self.net.weights[number].copy_(self._sane[number])
+                self.net.weights[number].copy_(self.sane[number])
                 if self.natural is not None:
                     self.natural.has[number] = False
             else:  # NaN in a window is not the network's fault
@@ -336,26 +336,26 @@ class Together(Learners):
     # ---- state ---------------------------------------------------------------------------------------------------
 
     def info(self, number: int) -> dict[str, float]:
-        refused, restored = (self._counts[name][number] for name in ("refused", "restored"))
+        refused, restored = (self.counts[name][number] for name in ("refused", "restored"))
         found: dict[str, float] = {"refused": refused, "restored": restored, "loss": float(self.loss[number])}
         if float(self.own.scale_rate[number]) > 0:
             found["variance"] = float(self.scale[number])
         if self.natural is not None and not math.isnan(norm := float(self.norm[number])):
             bound, damping = float(self.bound[number]), float(self.tau[number])
-            refreshes = self._counts["refreshes"][number]
+            refreshes = self.counts["refreshes"][number]
             found |= {"update_norm": norm, "update_bound": bound, "damping": damping, "refreshes": refreshes}
         return found
 
     def state_dict(self, number: int) -> State:
         return {
             "weights": self.net.weights[number].clone(),
-            "sane": self._sane[number].clone(),
+            "sane": self.sane[number].clone(),
             "scale": float(self.scale[number]),
             "generator": self.generators[number].get_state(),
             "finish": self.finish.state_dict(number),
             "replay": None if self.memory is None else self.memory.state_dict(number),
             "natural": None if self.natural is None else self.natural.state_dict(number),
-            "counts": {name: counts[number] for name, counts in self._counts.items()},
+            "counts": {name: counts[number] for name, counts in self.counts.items()},
         }
 
     def load_state_dict(self, number: int, state: State) -> None:
@@ -372,20 +372,20 @@ class Together(Learners):
         finish, replay, natural = (state[name] for name in ("finish", "replay", "natural"))
         if not (isinstance(weights, Tensor) and isinstance(sane, Tensor) and isinstance(scale, float)):
             raise StateError("the state lacks weights or scale; it was not written by natsr")
-        self.net.weights[number], self._sane[number], self.scale[number] = weights, sane, scale
+        self.net.weights[number], self.sane[number], self.scale[number] = weights, sane, scale
         assert isinstance(finish, dict) and isinstance(counts, dict)
         self.finish.load(number, finish)
         if self.memory is not None and isinstance(replay, dict):
             self.memory.load(number, replay)
         if self.natural is not None and isinstance(natural, dict):
             self.natural.load(number, natural)
-        for name, numbers in self._counts.items():
+        for name, numbers in self.counts.items():
             value = counts[name]
             assert isinstance(value, int)
             numbers[number] = value
 
 
-def _keep(mask: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+def keep(mask: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     """Make the second of each pair the first one, in place, for the learners in the mask."""
     for old, new in pairs:
         old.copy_(torch.where(mask, new, old))

@@ -1,0 +1,323 @@
+"""A fleet along its streams with nothing of a step on the host: one program, run over and over where the networks are.
+
+The rows are there (`natsr.fleet.course`), the random numbers of many steps too (`natsr.fleet.tables`), and what a step
+does next it decides for itself (`natsr.fleet.control`). On a GPU the program is a CUDA graph, and a chunk of steps is
+as many launches that nobody waits for.
+
+Run number `k` learns the example that matures at the `k`-th origin, and forecasts from the origin before it: the
+weights that a forecast is made with are those that the next example is learned with, so one forward pass serves both.
+The step is that of `natsr.fleet.together`, but for two things. Draws come from streams on the device. And where a step
+is refused although its new curvature was in order, the curvature stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from natsr.fleet.control import AtOnce, Body, Branches, Control, new_stream, recorded
+from natsr.fleet.course import Course
+from natsr.fleet.curvature import Curvatures
+from natsr.fleet.finish import Moments
+from natsr.fleet.shape import Shape
+from natsr.fleet.shelf import Shelf
+from natsr.fleet.tables import Streams, choices, hadamard_rows, hadamard_table
+from natsr.fleet.together import LARGEST, SANE_EVERY, Looked, Together, keep
+from natsr.forecasters.natural import allotment
+from natsr.streams import Rows, Windows, delay
+from natsr.types import OptionError, ProtocolName
+
+Array = npt.NDArray[np.float64]
+
+CHUNK = 256  # steps whose random numbers are drawn at once
+_AT_ONCE = 2  # steps before the program is recorded; the libraries make what they need in them
+_REFRESHED = 8  # learners whose curvature is estimated at once
+
+
+def loopable(shape: Shape) -> bool:
+    """Whether learners of this shape can go through their streams on the device alone."""
+    if not shape.learning.online:
+        return False
+    return not shape.natural or (shape.damped == "drift" and shape.rule == "pi" and shape.probe == "hadamard")
+
+
+class Loop:
+    """Learners of one shape on their way along a part of their streams.
+
+    Args:
+        fleet: The learners, warmed up or not. It is stale until the loop has ended; then it goes on from there.
+        rows: One stream for each; learners of one stream give the same object.
+        part: The rows to be forecast, first and one past the last.
+        protocol: Who may know what: `honest` or `paper`.
+        max_steps: Stop after so many forecasts.
+
+    Example:
+        >>> from natsr import Task, make
+        >>> task = Task(window=8, horizon=2, channels=1)
+        >>> small = {"width": 4, "top": 4, "depth": 2}
+        >>> fleet = Together([make("er", task, seed=seed, options=small) for seed in range(3)])
+        >>> values = torch.arange(60.0)[:, None].sin()
+        >>> loop = Loop(fleet, [Rows(values, values)] * 3, (20, 60))
+        >>> loop.run()
+        >>> counts, absolute, square = loop.sums()
+        >>> absolute.shape, int(counts[0, 0, 0]) == loop.total == 39
+        ((3, 2, 1), True)
+    """
+
+    def __init__(
+        self,
+        fleet: Together,
+        rows: Sequence[Rows],
+        part: tuple[int, int],
+        protocol: ProtocolName = "honest",
+        max_steps: int | None = None,
+    ) -> None:
+        fleet.check(rows)
+        if protocol == "partial" or not loopable(fleet.shape):
+            raise OptionError(
+                f"protocol {protocol} or the method's options cannot be run on the device alone; step the fleet instead"
+            )
+        examples = Windows(rows[0], fleet.task, *part)
+        self.fleet, self.delay = fleet, delay(protocol, fleet.task.horizon)
+        self.first, self.total = examples.first, min(len(examples), max_steps or len(examples))
+        self.done = 0  # runs that were asked for; there is one more than there are steps
+        self.course = Course(rows, fleet.shape.frame, fleet.net.weights)
+        self._device = fleet.net.weights.device
+        self._stream = new_stream() if self._device.type == "cuda" else None
+        self._program: Body | None = None
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Everything that a step works on, at its place."""
+        fleet, shape, device = self.fleet, self.fleet.shape, self._device
+        n, m, like = len(fleet), fleet.task.outputs, fleet.net.weights
+        self._draws = shape.learning.draws if fleet.memory is not None else 0
+        B = self._draws + 2  # the new example, those that are replayed, and the window to forecast from
+        self._room = fleet.net.room(B)  # the recorded program works in it: it must live as long
+        self._window = like.new_zeros(n, B, fleet.task.window, fleet.task.inputs)
+        self._target = like.new_full((n, B, m), torch.nan)
+        self._there = torch.zeros(n, B, dtype=torch.bool, device=device)
+        self._there[:, 0] = True
+        self._shelf: Shelf | None = None
+        if fleet.memory is not None:
+            stored = (self._target[:, 0],) if shape.distil else ()
+            self._shelf = Shelf(fleet.memory, (self._window[:, 0], self._target[:, 0], *stored))
+        self._stored = like.new_zeros(n, B - 1, m) if shape.distil else None
+        self._moments = Moments(fleet.finish, fleet.own.rate, fleet.net.weights)
+        self._counts = {name: torch.tensor(numbers, device=device) for name, numbers in fleet.counts.items()}
+        self._streams = Streams(fleet.generators, device)
+        self._seen = [0] * n if fleet.memory is None else list(fleet.memory.seen)
+        self._run, self._place = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(2))
+        self._good, self._todo = (torch.zeros(n, dtype=torch.bool, device=device) for _ in range(2))
+        self._more, self._astray, self._keeps = (torch.zeros((), dtype=torch.bool, device=device) for _ in range(3))
+        self._outputs = like.new_zeros(CHUNK, n, m)
+        self._sums = torch.zeros(3, n, fleet.task.horizon, fleet.task.channels, dtype=torch.float64, device=device)
+        if fleet.natural is not None:
+            fleet.natural.fork(Branches(device.type == "cuda"))
+            self._table = hadamard_table(m, device)
+        self._tables: dict[str, Tensor] = {}
+
+    # ---- chunks of steps -----------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def run(self) -> None:
+        """Go to the end and wait for it."""
+        while self.advance():
+            pass
+        self.finish()
+
+    @torch.no_grad()
+    def advance(self) -> bool:
+        """Have the next chunk of steps done, and on a GPU do not wait for it; false if there was none left."""
+        left = self.total + 1 - self.done
+        if left <= 0:
+            return False
+        if self._stream is None:
+            self._chunk(min(left, CHUNK))
+        else:
+            with torch.cuda.stream(self._stream):
+                self._chunk(min(left, CHUNK))
+        return True
+
+    def _chunk(self, size: int) -> None:
+        self._draw_ahead()
+        self._place.zero_()
+        for number in range(size):
+            if self._device.type != "cuda" or self.done + number < _AT_ONCE:
+                self._step(AtOnce())
+                continue
+            if self._program is None:
+                assert self._stream is not None
+                self._program = recorded(self._step, self._stream)
+            self._program()
+        self._score(size)
+        self.done += size
+
+    def _draw_ahead(self) -> None:
+        """The random numbers of the next chunk; the tables stay at their place."""
+        fleet, shape, streams, K = self.fleet, self.fleet.shape, self._streams, CHUNK
+        found: dict[str, Tensor] = {}
+        if self._shelf is not None:
+            capacity, runs = self._shelf.capacity, torch.arange(self.done, self.done + K)
+            learned = (runs - self.delay).clamp(min=0)  # examples that each will have learned by then
+            sizes = (torch.tensor(self._seen) + learned[:, None]).clamp(max=capacity).to(self._device)
+            found["chosen"] = choices(streams.uniform(K, capacity), sizes, self._draws)
+            found["kept"] = streams.uniform(K)
+        if shape.natural:
+            found["rows"] = hadamard_rows(streams, K, len(self._table), shape.probes)
+            found["signs"] = streams.signs(K, self._draws + 2, fleet.task.outputs)
+        for name, table in found.items():
+            self._tables.setdefault(name, torch.empty_like(table)).copy_(table)
+
+    def _drawn(self, name: str) -> Tensor:
+        """This step's row of a table, `(N, …)`."""
+        return self._tables[name].index_select(0, self._place)[0]
+
+    def _score(self, size: int) -> None:
+        """Take in the forecasts of a chunk; run 0 has none."""
+        start = 1 if self.done == 0 else 0
+        if size > start:
+            found = self.course.sums(self._outputs[start:size], self.first + self.done - 1 + start)
+            self._sums += torch.stack(found)
+
+    def is_idle(self) -> bool:
+        """Whether everything that was asked for is done."""
+        return self._stream is None or self._stream.query()
+
+    def finish(self) -> None:
+        """Wait, and bring the fleet up to date."""
+        if self._stream is not None:
+            self._stream.synchronize()
+        for name, numbers in self._counts.items():
+            self.fleet.counts[name][:] = numbers.tolist()
+        if self._shelf is not None:
+            self._shelf.give_back()
+        self._moments.give_back()
+        if self.fleet.natural is not None:
+            self.fleet.natural.fork(Branches())
+        self._program = None
+
+    def sums(self) -> tuple[Array, Array, Array]:
+        """Known targets, absolute and squared errors, each summed over the stream: `(N, H, C)`."""
+        counts, absolute, square = (part.cpu().numpy() for part in self._sums)
+        return counts, absolute, square
+
+    # ---- one step ------------------------------------------------------------------------------------------------
+
+    def _step(self, control: Control) -> None:
+        fleet, counts = self.fleet, self._counts
+        active = self._find()
+        seen = fleet.looked(self._window, self._target, self._there, 1, self._stored)
+        sane, sound, due, drifted = seen.flags
+        counts["steps"] += active
+        sane_now = sane & active
+        self._keeps.copy_((sane_now & (counts["steps"] % SANE_EVERY == 0)).any())
+        control.when(self._keeps, lambda: keep(sane_now[:, None], (fleet.sane, fleet.net.weights)))
+        self._good.copy_(sane_now & sound)
+        if fleet.natural is not None:
+            self._refresh(control, fleet.natural, seen)
+            mask = fleet.natural_step(fleet.natural, seen, self._good)
+            direction = fleet.natural.smoothed
+        else:
+            direction = fleet.net.gradient(seen.trace, seen.pull)
+            mask = self._good & (torch.linalg.vector_norm(direction, dim=1) < LARGEST)
+        self._moments.step(direction, mask)
+        keep(mask, (fleet.scale, seen.scale), (fleet.loss, seen.loss))
+        if fleet.natural is not None and seen.averages is not None:
+            natural = fleet.natural
+            keep(mask, *zip((natural.mean, natural.variance, natural.since), seen.averages, strict=True))
+            counts["refreshes"] += due & mask
+        self._settle(control, active, sane, mask)
+        self._remember(active, seen.trace.output)
+        self._outputs.index_copy_(0, self._place, seen.trace.output[:, -1][None])
+        self._run += 1
+        self._place += 1
+
+    def _find(self) -> Tensor:
+        """Put the step's examples into place; answers who has a new one, `(N,)`."""
+        n, course = len(self.fleet), self.course
+        origin = self._run + self.first
+        example = (origin - self.delay).clamp(min=self.first)
+        ends = torch.cat([example, origin - 1]).expand(n, 2)
+        windows = course.windows(ends)
+        taught = course.taught(windows[:, :1], course.targets(ends[:, :1]))
+        there = (self._run >= self.delay) & (self._run < self.total)
+        read = course.read(windows)
+        self._window[:, 0], self._window[:, -1] = read[:, 0], read[:, 1]
+        self._target[:, 0] = torch.where(there, taught[:, 0], torch.nan)
+        if self._shelf is not None:
+            chosen = self._drawn("chosen")
+            old = self._shelf.there(chosen)
+            self._there[:, 1:-1] = old
+            self._window[:, 1:-1] = self._shelf.read(0, chosen)
+            self._target[:, 1:-1] = torch.where(old[:, :, None], self._shelf.read(1, chosen), torch.nan)
+            if self._stored is not None:
+                self._stored[:, :-1] = self._shelf.read(2, chosen)
+        return self._target[:, 0].isfinite().any(1)
+
+    def _refresh(self, control: Control, natural: Curvatures, seen: Looked) -> None:
+        """Estimate the curvature of those that are due, then invert for those whose damping has drifted."""
+        _, _, due, drifted = seen.flags
+        self._todo.copy_(due & self._good)
+        self._more.copy_(self._todo.any())
+        control.repeat(self._more, lambda: self._renew(natural, seen, estimate=True))
+        self._todo.copy_(drifted & ~due & self._good)
+        self._more.copy_(self._todo.any())
+        control.repeat(self._more, lambda: self._renew(natural, seen, estimate=False))
+
+    def _renew(self, natural: Curvatures, seen: Looked, estimate: bool) -> None:
+        """New inverses, and if asked for new blocks, of the next few that wait; whoever gets none loses its step."""
+        values, chosen = self._todo.float().topk(min(_REFRESHED, len(self.fleet)))
+        valid = values > 0
+        damping = seen.damping[chosen]
+        if estimate:
+            blocks = natural.estimated(self.fleet.net, seen.trace, seen.weights, chosen, self._probes(seen, chosen))
+        else:
+            blocks = [part[chosen] for part in natural.a], [part[chosen] for part in natural.g]
+        inverses = natural.solvers.made(*blocks, damping)
+        parts = [*blocks[0], *blocks[1], *inverses]
+        sums = torch.stack([part.flatten(1).sum(1) if part.ndim > 1 else part for part in parts])
+        fine = valid & sums.isfinite().all(0)
+        self._good.index_copy_(0, chosen, self._good[chosen] & (fine | ~valid))
+        natural.replace(chosen, fine, parts, damping)
+        self._todo.index_fill_(0, chosen, False)
+        self._more.copy_(self._todo.any())
+
+    def _probes(self, seen: Looked, chosen: Tensor) -> Tensor:
+        """Output directions `(n, K, B, m)`, zero where there is no example."""
+        rows, signs = self._drawn("rows")[chosen], self._drawn("signs")[chosen]
+        signs = signs * self._there[chosen][:, :, None]
+        probes = (self._table[rows][:, :, None] * signs[:, None]).to(seen.weights)
+        if self.fleet.shape.allotted:
+            probes *= allotment(seen.weights[chosen], self.fleet.shape.probes).to(probes)[..., None]
+        return probes
+
+    def _settle(self, control: Control, active: Tensor, sane: Tensor, mask: Tensor) -> None:
+        """Count what was refused; whose network has gone astray gets its sane weights back."""
+        fleet, counts = self.fleet, self._counts
+        readable = self._window.flatten(1).isfinite().all(1)  # NaN in a window is not the network's fault
+        astray = active & ~sane & readable
+        counts["refused"] += active & ~mask & ~astray
+        counts["restored"] += astray
+        self._astray.copy_(astray.any())
+
+        def restore() -> None:
+            keep(astray[:, None], (fleet.net.weights, fleet.sane))
+            if fleet.natural is not None:
+                fleet.natural.has.logical_and_(~astray)
+
+        control.when(self._astray, restore)
+
+    def _remember(self, active: Tensor, output: Tensor) -> None:
+        """Offer the example that was learned to the memories."""
+        if self._shelf is None:
+            return
+        new, farthest = output[:, 0], self.fleet.shape.frame.farthest
+        distil = self._stored is not None
+        sound = (new.abs() < farthest if distil else new.isfinite()).all(1)
+        extra = (new,) if distil else ()
+        self._shelf.add(active & sound, self._drawn("kept"), self._window[:, 0], self._target[:, 0], *extra)
