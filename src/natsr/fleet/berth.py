@@ -100,10 +100,8 @@ class Berth:
 
     # ---- random draws, in the order in which the learner would draw alone ----------------------------------------
 
-    def draw(self, count: int) -> Tensor | None:
-        """Places of `count` examples in the memory, or of all there are; nothing if there are none."""
-        if not (self.seen and count):
-            return None
+    def draw(self, count: int) -> Tensor:
+        """Places of `count` examples in the memory, or of all there are."""
         return torch.randperm(min(self.seen, self.shape.memory), generator=self.learner.generator)[:count]
 
     def place(self) -> int:

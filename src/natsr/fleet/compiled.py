@@ -19,14 +19,35 @@ from natsr.fleet.apart import Apart
 from natsr.fleet.base import Learners, Parts
 from natsr.fleet.berth import Berth, fits
 from natsr.fleet.shape import Shape, learners, net_of, shape_of
-from natsr.fleet.stage import Staged, stacked, staged
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.neural import NeuralForecaster
-from natsr.native.many import DUE, NO_ROOM, Entry, Question, Record, Turn, Workers
+from natsr.native.many import DUE, IDLE, NO_ROOM, WAITING, Question, Reading, Record, Turn, Workers
 from natsr.nets.native import NativeTCN
-from natsr.types import Example, OptionError, State
+from natsr.types import Example, OptionError, State, Task
 
-_BYTES = 4  # of a number
+
+class Stage:
+    """Where examples lie while they are learned: turns, and what they point to. Made anew when it has become too small.
+
+    Args:
+        task: Window, outputs.
+        learners: How many there is room for.
+        fresh: New examples of each.
+        draws: Replayed ones.
+    """
+
+    def __init__(self, task: Task, learners: int, fresh: int, draws: int) -> None:
+        self.learners, self.fresh = learners, fresh
+        self.window = torch.zeros(learners, fresh, task.window, task.inputs)
+        self.target, self.taught, self.output = (torch.zeros(learners, fresh, task.outputs) for _ in range(3))
+        self.weights = torch.zeros(learners, fresh + draws)
+        self.done = torch.zeros(learners, fresh, dtype=torch.bool)
+        self.turns = (Turn * learners)()
+        for name in ("window", "target", "taught", "output", "weights", "done"):
+            part: Tensor = getattr(self, name)
+            step = part.stride(0) * part.element_size()
+            for number, turn in enumerate(self.turns):
+                setattr(turn, name, part.data_ptr() + number * step)
 
 
 class Compiled(Learners):
@@ -44,9 +65,13 @@ class Compiled(Learners):
         net = net_of(learners(forecasters[:1])[1][0])
         if not isinstance(net, NativeTCN) or net.compiled is None:
             raise OptionError("the learners' steps are not compiled; use natsr.fleet.Apart or natsr.fleet.Tiles")
-        self.workers = Workers(net.compiled, net.plan(), threads)
+        frame = self.shape.frame
+        anchors = (frame.anchor == "last", frame.anchor != "none", frame.labels == "fresh")
+        reading = Reading(frame.limit, frame.farthest, self.task.reach, self.task.channels, *anchors)
+        self.workers = Workers(net.compiled, net.plan(), reading, threads)
         self._berths: list[Berth] = []
         self._records = (Record * 0)()
+        self._stage = Stage(self.task, 0, 0, 0)
         self.join(forecasters)
 
     @staticmethod
@@ -81,60 +106,48 @@ class Compiled(Learners):
             berth.settle(self._records[number])
             berth.adopt(learner.state_dict(), self._records[number])
             self._berths.append(berth)
+        self._moving = [berth.learner.learning.scale_rate > 0 for berth in self._berths]
 
     # ---- the two verbs -------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def forecast(self, windows: Sequence[Tensor | None]) -> list[Forecast | None]:
         self.check(windows)
-        for window in windows:
+        given = [None if window is None else self._plain(window) for window in windows]
+        most = max((window.shape[0] for window in given if window is not None), default=0)
+        mean = torch.empty(len(given), most, self.task.horizon, self.task.channels)
+        answer, step, asked = mean.data_ptr(), mean.stride(0) * mean.element_size(), (Question * len(given))()
+        for number, window in enumerate(given):
             if window is not None:
-                self._berths[0].learner.check_window(window)
-        given = [(number, window) for number, window in enumerate(windows) if window is not None]
-        if not given:
-            return [None] * len(self)
-        read = stacked(windows, lambda window: self.shape.frame.read(window, self._berths[0].weights))
-        place, step = _rows(read)
-        output = read.new_empty(*read.shape[:2], self.task.outputs)
-        asked, (answer, width) = (Question * len(given))(), _rows(output)
-        for question, (number, window) in zip(asked, given, strict=True):
-            question.number, question.examples = number, len(window)
-            question.window, question.output = place + number * step, answer + number * width
+                asked[number] = Question(window.shape[0], window.data_ptr(), answer + number * step)
         self.workers.forecast(self._records, asked, len(given))
-        if any(question.number < 0 for question in asked):
-            raise MemoryError(f"no memory for a batch of {read.shape[1]}")
-        return self._written(given, output)
+        found: list[Forecast | None] = []
+        records, moving = self._records, self._moving
+        variances = torch.tensor([records[number].loss.tracked for number in range(len(given))]).unbind()
+        for number, (window, own, variance) in enumerate(zip(given, mean.unbind(), variances, strict=True)):
+            if window is None:
+                found.append(None)
+                continue
+            if asked[number].examples < 0:
+                raise MemoryError(f"no memory for a batch of {window.shape[0]}")
+            own = own if window.shape[0] == most else own[: window.shape[0]]
+            found.append(Forecast(own, variance if moving[number] else None))
+        return found
 
-    def _written(self, given: Sequence[tuple[int, Tensor]], output: Tensor) -> list[Forecast | None]:
-        """What the networks' outputs `(N, B, m)` mean."""
-        frame, forecasts = self.shape.frame, list[Forecast | None]([None] * len(self))
-        variances = torch.tensor([self._records[number].loss.tracked for number, _ in given]).unbind()
-        if frame.anchor == "none":  # all at once: no value of the windows is needed
-            size = (*output.shape[:2], self.task.horizon, self.task.channels)
-            whole = frame.write(given[0][1], output.flatten(0, 1)).view(size).unbind()
-            means = [whole[number][: len(window)] for number, window in given]
-        else:
-            means = [frame.write(window, output[number, : len(window)]) for number, window in given]
-        for (number, _), mean, variance in zip(given, means, variances, strict=True):
-            moving = self._berths[number].learner.learning.scale_rate > 0
-            forecasts[number] = Forecast(mean, variance if moving else None)
-        return forecasts
+    def _plain(self, window: Tensor) -> Tensor:
+        """A window as C reads it."""
+        self._berths[0].learner.check_window(window)
+        return _plain(window)
 
-    @torch.no_grad()
     def learn(self, examples: Sequence[Example | None]) -> None:
         self.check(examples)
-        for example in examples:
-            if example is not None:
-                self._berths[0].learner.check_window(example.window)
+        given = [None if one is None else (self._plain(one.window), _plain(one.target), one.fresh) for one in examples]
         if not self.shape.learning.online:
             return
-        batch = staged(self.shape.frame, examples, self._berths[0].weights)
-        if batch is None:
-            return
-        sizes = [0 if example is None else len(example.window) for example in examples]
-        output = self._stepped(batch, sizes)
+        turns = self._staged(given)
+        self.workers.read(turns, len(self))
+        self._step(turns)
         if self.shape.memory:
-            self._remember(batch, output)
+            self._remember(turns)
 
     def warm_up(self, parts: Sequence[Parts], progress: Progress = silent) -> None:
         self.check(parts)
@@ -145,63 +158,64 @@ class Compiled(Learners):
 
     # ---- one step ------------------------------------------------------------------------------------------------
 
-    def _stepped(self, batch: Staged, sizes: Sequence[int]) -> Tensor:
-        """Let everyone who has a label take a step; what the networks made of the new examples, `(N, B, m)`."""
-        draws = self.shape.learning.draws if self.shape.memory else 0
-        (window, window_step), (target, target_step) = _rows(batch.window), _rows(batch.target)
-        output = torch.empty_like(batch.target, memory_format=torch.contiguous_format)
-        weights = output.new_empty(len(self), output.shape[1] + draws)
-        (answer, answer_step), (share, share_step) = _rows(output), _rows(weights)
-        active = [number for number, one in enumerate(batch.active) if one]
+    @property
+    def _draws(self) -> int:
+        return self.shape.learning.draws if self.shape.memory else 0
+
+    def _staged(self, given: Sequence[tuple[Tensor, Tensor, Tensor | None] | None]) -> ctypes.Array[Turn]:
+        """Turns that point to these examples."""
+        most = max((example[0].shape[0] for example in given if example is not None), default=0)
+        if most > self._stage.fresh or len(self) > self._stage.learners:
+            self._stage = Stage(self.task, len(self), max(most, self._stage.fresh), self._draws)
+        turns = self._stage.turns
+        for turn, example in zip(turns, given, strict=False):
+            if example is None:
+                turn.fresh = 0
+                continue
+            window, target, fresh = example
+            turn.fresh, turn.raw_window, turn.raw_target = window.shape[0], window.data_ptr(), target.data_ptr()
+            turn.news = None if fresh is None else fresh.data_ptr()
+        return turns
+
+    def _step(self, turns: ctypes.Array[Turn]) -> None:
+        """Let everyone who has a label take a step."""
         orders: list[Tensor] = []  # C reads them during the call
-        turns = (Turn * len(active))()
-        for turn, number in zip(turns, active, strict=True):
-            turn.number, turn.fresh = number, sizes[number]
-            order = self._berths[number].draw(draws)
-            if order is not None:
+        for turn, berth in zip(turns, self._berths, strict=False):
+            if self._draws and berth.seen and turn.verdict == WAITING:
+                order = berth.draw(self._draws)
+                turn.drawn, turn.chosen = order.shape[0], order.data_ptr()
                 orders.append(order)
-                turn.drawn, turn.chosen = len(order), order.data_ptr()
-            turn.window, turn.target = window + number * window_step, target + number * target_step
-            turn.output = answer + number * answer_step
-            turn.weights = share + number * share_step
         self._take(turns)
-        due = [turn for turn in turns if turn.verdict == DUE]
-        if due:
-            again = (Turn * len(due))(*due)
-            probes: list[tuple[Tensor, Tensor]] = []
-            for turn in again:
-                rows, owner = self._berths[turn.number].probes(weights[turn.number, : turn.fresh + turn.drawn])
+        if not self.shape.natural:
+            return
+        probes: list[tuple[Tensor, Tensor]] = []
+        for number, turn in enumerate(turns):
+            if turn.verdict == DUE:
+                weights = self._stage.weights[number, : turn.fresh + turn.drawn]
+                rows, owner = self._berths[number].probes(weights)
                 probes.append((rows, owner))
-                turn.probes, turn.rows, turn.owner = len(rows), rows.data_ptr(), owner.data_ptr()
-            self._take(again)
-        return output
+                turn.probes, turn.rows, turn.owner = rows.shape[0], rows.data_ptr(), owner.data_ptr()
+                turn.verdict = WAITING
+        if probes:
+            self._take(turns)
 
     def _take(self, turns: ctypes.Array[Turn]) -> None:
-        self.workers.learn(self._records, turns, len(turns))
+        self.workers.learn(self._records, turns, len(self))
         if any(turn.verdict == NO_ROOM for turn in turns):
             raise MemoryError("no memory for a step")
 
-    def _remember(self, batch: Staged, output: Tensor) -> None:
+    def _remember(self, turns: ctypes.Array[Turn]) -> None:
         """Offer the examples whose last label has now arrived to the memories."""
-        sound = output.abs() < self.shape.frame.farthest if self.shape.distil else output.isfinite()
-        offered: list[list[bool]] = (batch.done & sound.all(2)).tolist()
+        done: list[list[bool]] = self._stage.done.tolist()
         kept: list[tuple[int, int, int]] = []
-        for number, row in enumerate(offered):
-            berth = self._berths[number]
-            for index, wanted in enumerate(row):
-                if wanted and (place := berth.place()) < self.shape.memory:
+        for number, berth in enumerate(self._berths):
+            if turns[number].verdict == IDLE:
+                continue
+            for index in range(turns[number].fresh):
+                if done[number][index] and (place := berth.place()) < self.shape.memory:
+                    berth.keep(self._records[number])
                     kept.append((number, index, place))
-        if not kept:
-            return
-        parts = [(*_rows(part), part.stride(1) * _BYTES) for part in (batch.window, batch.taught, output)]
-        entries = (Entry * len(kept))()
-        for entry, (number, index, place) in zip(entries, kept, strict=True):
-            self._berths[number].keep(self._records[number])
-            entry.number, entry.place = number, place
-            entry.window, entry.target, entry.output = (
-                first + number * step + index * row for first, step, row in parts
-            )
-        self.workers.remember(self._records, entries, len(kept))
+        self.workers.remember(self._records, turns, kept)
 
     # ---- state ---------------------------------------------------------------------------------------------------
 
@@ -229,7 +243,6 @@ class Compiled(Learners):
         return berth.learner
 
 
-def _rows(part: Tensor) -> tuple[int, int]:
-    """Where each learner's rows of `(N, B, …)` begin: the first one's address, and bytes from one to the next."""
-    assert part[0].is_contiguous()
-    return part.data_ptr(), part.stride(0) * _BYTES
+def _plain(part: Tensor) -> Tensor:
+    """Numbers side by side, as C reads them."""
+    return part.to("cpu", torch.float32).contiguous()

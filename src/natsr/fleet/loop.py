@@ -119,7 +119,7 @@ class Loop:
         if fleet.natural is not None:
             fleet.natural.fork(Branches(device.type == "cuda"))
             self._table = hadamard_table(m, device)
-        self._tables: dict[str, Tensor] = {}
+        self.tables: dict[str, Tensor] = {}
 
     # ---- chunks of steps -----------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Loop:
         return True
 
     def _chunk(self, size: int) -> None:
-        self._draw_ahead()
+        self.draw_ahead()
         self._place.zero_()
         for number in range(size):
             if self._device.type != "cuda" or self.done + number < _AT_ONCE:
@@ -157,7 +157,7 @@ class Loop:
         self._score(size)
         self.done += size
 
-    def _draw_ahead(self) -> None:
+    def draw_ahead(self) -> None:
         """The random numbers of the next chunk; the tables stay at their place."""
         fleet, shape, streams, K = self.fleet, self.fleet.shape, self._streams, CHUNK
         found: dict[str, Tensor] = {}
@@ -171,11 +171,11 @@ class Loop:
             found["rows"] = hadamard_rows(streams, K, len(self._table), shape.probes)
             found["signs"] = streams.signs(K, self._draws + 2, fleet.task.outputs)
         for name, table in found.items():
-            self._tables.setdefault(name, torch.empty_like(table)).copy_(table)
+            self.tables.setdefault(name, torch.empty_like(table)).copy_(table)
 
     def _drawn(self, name: str) -> Tensor:
         """This step's row of a table, `(N, …)`."""
-        return self._tables[name].index_select(0, self._place)[0]
+        return self.tables[name].index_select(0, self._place)[0]
 
     def _score(self, size: int) -> None:
         """Take in the forecasts of a chunk; run 0 has none."""
