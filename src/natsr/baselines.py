@@ -15,12 +15,13 @@ from natsr.forecasters.mixing import Mixing
 from natsr.forecasters.onenet import OneNetLearner
 from natsr.forecasters.stepping import Learner, SteppingForecaster
 from natsr.forecasters.warm import WarmUp
-from natsr.nets.adapted import Scaled, runs
+from natsr.nets.adapted import Scaled
 from natsr.nets.adapters import Recall
+from natsr.nets.columns import over_variables
 from natsr.nets.fsnet import AdaptedTCN
 from natsr.nets.native import tcn
+from natsr.nets.runs import runs
 from natsr.nets.tcn import ConeTCN
-from natsr.nets.variables import VariablesTCN
 from natsr.options import Range, check_ranges
 from natsr.types import Task
 
@@ -90,10 +91,9 @@ class OnenetOptions(BaselineOptions):
 
     def make(self, task: Task, generator: torch.Generator, device: torch.device) -> Forecaster:
         """A fresh forecaster."""
-        sizes = (self.width, self.depth, self.top)
         loss, time = LOSSES[self.loss], self.tcn(task, generator, device)
-        variables = VariablesTCN(task, generator, width=sizes[0], depth=sizes[1], top=sizes[2], dtype=self.number).to(
-            device
+        variables = over_variables(
+            task, generator, device, width=self.width, depth=self.depth, top=self.top, dtype=self.number
         )
         mixing = Mixing(task, loss, self.mixing_dropout, self.mixing_rate, generator, self.number).to(device)
         learner = OneNetLearner(Scaled(variables, runs(variables)), Scaled(time, runs(time)), mixing, loss, generator)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from natsr.nets.adapted import Scaled, runs
+from natsr.nets.adapted import Scaled
 from natsr.nets.adapters import COLUMNS, limited, recalled
 from natsr.nets.fsnet import AdaptedTCN
+from natsr.nets.runs import runs
 from natsr.nets.tcn import ConeTCN
 from natsr.nets.variables import VariablesTCN
 from natsr.types import Task

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.losses import Loss
-from natsr.forecasters.stepping import LARGEST_GRADIENT, Labels, Taken, descend, in_order
+from natsr.forecasters.stepping import LARGEST_GRADIENT, Labels, Taken, descend, in_order, judged
 from natsr.forecasters.warm import dropout_mask
 from natsr.nets.fsnet import AdaptedTCN
 from natsr.types import State, StateError
@@ -46,19 +46,17 @@ class FSNetLearner:
     def step(self, window: Tensor, labels: Labels, dropout: float, farthest: float) -> Taken:
         keep = dropout_mask((len(window), self.net.hidden), dropout, self.generator)
         trace = self.net.trace(window, None if keep is None else keep.to(window))
-        if not float(trace.output.abs().max()) < farthest:
+        verdict, asked = judged(self.loss, trace.output, labels), self.net.asked
+        if not verdict.farthest < farthest:
             return Taken("astray")
-        error = labels.error(trace.output)
-        loss = float(self.loss.value(error).sum()) / labels.number
-        pull, asked = self.loss.slope(error) / labels.number, self.net.asked
-        if not self.net.take(trace, pull, self.finish.move(self.net.weights), self.online, LARGEST_GRADIENT):
-            gradient = self.net.gradient(trace, pull)
+        if not self.net.take(trace, verdict.pull, self.finish.move(self.net.weights), self.online, LARGEST_GRADIENT):
+            gradient = self.net.gradient(trace, verdict.pull)
             if not in_order(gradient):
                 return Taken("refused")
             descend(self.finish, self.net.weights, gradient)
             self.net.follow(gradient, self.online)
         self.asked += asked
-        return Taken("taken", loss)
+        return Taken("taken", verdict.loss)
 
     def begin(self, rate: float, online: bool) -> None:
         self.finish, self.online = AdamW(rate), online

@@ -55,3 +55,5 @@ class Absolute:
 
 
 LOSSES: dict[LossName, Loss] = {"mse": Squared(), "mae": Absolute()}
+#: The losses that compiled code knows.
+LOSS_NAMES: dict[type, LossName] = {type(loss): name for name, loss in LOSSES.items()}

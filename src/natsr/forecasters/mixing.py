@@ -8,16 +8,19 @@ the next forecast is mixed by `sigmoid(a + b)`. The small network learns to say 
 from __future__ import annotations
 
 import copy
+import ctypes
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
-from natsr.forecasters.losses import Loss
+from natsr.forecasters.losses import LOSS_NAMES, Loss
 from natsr.forecasters.stepping import Labels, descend
 from natsr.forecasters.warm import dropout_mask
+from natsr.native.calls import at, library
 from natsr.nets.adapted import fitting
+from natsr.nets.adapting import with_room
 from natsr.nets.base import Layer, initial_weights, stack
 from natsr.types import State, StateError, Task
 
@@ -32,6 +35,20 @@ class Proposal(NamedTuple):
     by_weights: Tensor  # flat, of the small network
     passing: Tensor  # (C,), the next correction
     loss: float  # of the mixture with the long-term weights
+    squares: float  # the sum over all that is proposed; not finite if something is not
+
+
+class _Asked(ctypes.Structure):
+    """`proposal` of mixing.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("horizon", "channels", "examples", "absolute")),
+        ("dropout", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("first", "second", "target", "weights", "lasting", "passing", "drawn")),
+        *((name, ctypes.c_void_p) for name in ("by_weights", "by_lasting", "next")),
+        ("loss", ctypes.c_double),
+        ("squares", ctypes.c_double),
+    )
 
 
 class Mixing:
@@ -65,7 +82,7 @@ class Mixing:
         self.layers: tuple[Layer, ...] = stack(
             [("first", 3 * H + 1, WIDTH, 3 * H), ("second", WIDTH + 1, WIDTH, WIDTH), ("last", WIDTH + 1, 1, WIDTH)]
         )
-        self.weights = initial_weights(self.layers, generator, dtype)
+        self.weights = with_room(initial_weights(self.layers, generator, dtype))
         self.lasting, self.passing = torch.zeros(C, dtype=dtype), torch.zeros(C, dtype=dtype)
         self._finish_lasting, self._finish_weights = AdamW(rate, decay=0.0), AdamW(rate, decay=0.0)
 
@@ -92,6 +109,9 @@ class Mixing:
 
         Where it is not known what came, the small network sees the mixture itself.
         """
+        compiled = library() if self.weights.dtype == torch.float32 and self.weights.device.type == "cpu" else None
+        if compiled is not None and (mae := LOSS_NAMES.get(type(self.loss))) is not None:
+            return self._compiled(compiled, first, second, labels.target, mae == "mae")
         B, H, C = len(first), self.task.horizon, self.task.channels
         apart, share = (first - second).view(B, H, C), torch.sigmoid(self.lasting)
         one, other = share * first.view(B, H, C), (1 - share) * second.view(B, H, C)
@@ -106,12 +126,29 @@ class Mixing:
         mistake = labels.error(torch.addcmul(second.view(B, H, C), quick[:, None], apart).flatten(1))
         by_quick = (self.loss.slope(mistake).view(B, H, C) * apart).sum(1)
         by_passing = by_quick * (quick * (1 - quick)) / labels.number
-        return Proposal(
+        parts = (
             by_share * (share * (1 - share)) / labels.number,
             self._gradient(kept, by_passing.view(-1, 1)),
             self._next(passing, labels),
-            float(self.loss.value(error).sum()) / labels.number,
         )
+        loss = float(self.loss.value(error).sum()) / labels.number
+        return Proposal(*parts, loss, sum(float(part.dot(part)) for part in parts))
+
+    def _compiled(
+        self, compiled: ctypes.CDLL, first: Tensor, second: Tensor, target: Tensor, absolute: bool
+    ) -> Proposal:
+        """The same in C."""
+        B, H, C = len(first), self.task.horizon, self.task.channels
+        drawn = None
+        if self.dropout > 0:  # what two masks are made of, in the order in which torch draws them
+            drawn = torch.rand((2, B * C, WIDTH), generator=self.generator, device=self.generator.device)
+        parts = (torch.empty_like(self.lasting), torch.empty_like(self.weights), torch.empty_like(self.passing))
+        asked = _Asked(H, C, B, int(absolute), self.dropout, at(first), at(second), at(target), at(self.weights))
+        asked.lasting, asked.passing, asked.drawn = at(self.lasting), at(self.passing), at(drawn)
+        asked.by_lasting, asked.by_weights, asked.next = (at(part) for part in parts)
+        if not compiled.mixing_propose(ctypes.byref(asked)):
+            raise MemoryError(f"no memory for the mixture of {B} examples")
+        return Proposal(*parts, asked.loss, asked.squares)
 
     def _next(self, passing: Tensor, labels: Labels) -> Tensor:
         """The next correction: the mean over examples that tell something about a variable, or the one before."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.losses import Loss
 from natsr.forecasters.mixing import Mixing
-from natsr.forecasters.stepping import Labels, Taken, descend, in_order
+from natsr.forecasters.stepping import LARGEST_GRADIENT, Labels, Taken, descend, in_order, judged
 from natsr.forecasters.warm import dropout_mask
 from natsr.nets.adapted import Scaled, fitting
 from natsr.nets.base import Traced
@@ -26,9 +26,8 @@ T = TypeVar("T", bound=Traced)
 class Branch(Generic[T]):
     """One of the two networks, with its optimiser."""
 
-    def __init__(self, net: Scaled[T], loss: Loss, generator: torch.Generator) -> None:
+    def __init__(self, net: Scaled[T], generator: torch.Generator) -> None:
         self.net = net
-        self.loss = loss
         self.generator = generator
         self.finish = AdamW(0.0)
 
@@ -41,13 +40,17 @@ class Branch(Generic[T]):
         keep = dropout_mask((len(window), self.net.hidden), dropout, self.generator)
         return self.net.body.trace(window, None if keep is None else keep.to(window))
 
-    def gradient(self, trace: T, labels: Labels) -> Tensor:
-        """Of its own loss."""
-        pull = self.loss.slope(labels.error(trace.output)) / labels.number
+    def gradient(self, trace: T, pull: Tensor) -> Tensor | None:
+        """Of its own loss; nothing, if it is in order and C has it."""
+        if self.net.within(trace, pull, LARGEST_GRADIENT):
+            return None
         return self.net.pulled(self.net.body.gradient(trace, pull))
 
-    def take(self, gradient: Tensor) -> None:
-        """One step of AdamW."""
+    def take(self, gradient: Tensor | None) -> None:
+        """One step of AdamW; without a gradient, of what was `within` bounds."""
+        if gradient is None:
+            self.net.take(self.finish.move(self.net.weights))
+            return
         descend(self.finish, self.net.weights, gradient)
         self.net.settle()
 
@@ -84,9 +87,10 @@ class OneNetLearner:
         loss: Loss,
         generator: torch.Generator,
     ) -> None:
-        self.variables = Branch(variables, loss, generator)
-        self.time = Branch(time, loss, generator)
+        self.variables = Branch(variables, generator)
+        self.time = Branch(time, generator)
         self.mixing = mixing
+        self.loss = loss
 
     @property
     def like(self) -> Tensor:
@@ -100,15 +104,14 @@ class OneNetLearner:
 
     def step(self, window: Tensor, labels: Labels, dropout: float, farthest: float) -> Taken:
         variables, time = self.variables.traced(window, dropout), self.time.traced(window, dropout)
-        first, second = variables.output, time.output
-        if not max(float(first.abs().max()), float(second.abs().max())) < farthest:
+        first, second = judged(self.loss, variables.output, labels), judged(self.loss, time.output, labels)
+        if not max(first.farthest, second.farthest) < farthest:
             return Taken("astray")
-        by_variables = self.variables.gradient(variables, labels)
-        by_time = self.time.gradient(time, labels)
-        proposal = self.mixing.proposed(first, second, labels)
-        for gradient in (by_variables, by_time, proposal.by_weights, proposal.by_lasting, proposal.passing):
-            if not in_order(gradient):
-                return Taken("refused")
+        by_variables, by_time = self.variables.gradient(variables, first.pull), self.time.gradient(time, second.pull)
+        proposal = self.mixing.proposed(variables.output, time.output, labels)
+        gradients = [gradient for gradient in (by_variables, by_time) if gradient is not None]
+        if not (proposal.squares < LARGEST_GRADIENT**2 and all(in_order(gradient) for gradient in gradients)):
+            return Taken("refused")
         self.variables.take(by_variables)
         self.time.take(by_time)
         self.mixing.take(proposal)

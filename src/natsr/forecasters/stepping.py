@@ -8,6 +8,7 @@ network that has gone astray goes back to its last sane copy.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
@@ -18,7 +19,7 @@ from torch import Tensor
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.frame import Frame
-from natsr.forecasters.losses import Loss
+from natsr.forecasters.losses import LOSS_NAMES, Loss
 from natsr.forecasters.warm import WarmUp
 from natsr.native.calls import at, counted, library
 from natsr.nets.adapted import fitting
@@ -96,6 +97,27 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: State) -> None:
         """Go on from it; whatever does not fit raises `StateError` and changes nothing."""
+
+
+class Judged(NamedTuple):
+    """What labels say about outputs."""
+
+    farthest: float  # the largest output; infinite if one is no number
+    loss: float  # the mean over what is known
+    pull: Tensor  # its gradient by the outputs, (B, m)
+
+
+def judged(loss: Loss, output: Tensor, labels: Labels) -> Judged:
+    """The verdict on outputs `(B, m)`, compiled where that is possible."""
+    name = LOSS_NAMES.get(type(loss))
+    compiled = library() if name and output.dtype == torch.float32 and output.device.type == "cpu" else None
+    if compiled is None:
+        farthest, error = float(output.abs().max()), labels.error(output)
+        mean = float(loss.value(error).sum()) / labels.number
+        return Judged(farthest if farthest == farthest else math.inf, mean, loss.slope(error) / labels.number)
+    pull, found = torch.empty_like(output), (ctypes.c_double * 2)()
+    compiled.layers_judge(at(output), at(labels.target), output.numel(), int(name == "mae"), at(pull), found)
+    return Judged(found[0], found[1], pull)
 
 
 #: A gradient longer than this overflows when AdamW squares it.

@@ -45,6 +45,21 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "adapters_settle": (None, [_P, _P, _P, _I, _I, _P]),
     "adapters_bound": (_D, [_P, _P]),
     "adapters_step": (None, [_P, _P, _P, _I, _I, _P, _P, _P, _P]),
+    "layers_judge": (None, [_P, _P, ctypes.c_int64, _I, _P, _P]),
+    "cone_passed": (None, [_P, _P]),
+    "variables_new": (_P, [_P]),
+    "variables_free": (None, [_P]),
+    "variables_weights": (ctypes.c_int64, [_P]),
+    "variables_passed": (None, [_P, _P]),
+    "variables_forward": (_I, [_P, _P, _P, _I, _P, _P]),
+    "variables_backward": (None, [_P, _P, _P]),
+    "variables_gradient": (None, [_P, _P]),
+    "scaled_new": (_P, [_P, ctypes.c_int64]),
+    "scaled_free": (None, [_P]),
+    "scaled_settle": (None, [_P, _P, _P, _P]),
+    "scaled_bound": (_D, [_P, _P]),
+    "scaled_step": (None, [_P, _P, _P, _P, _P, _P, _P]),
+    "mixing_propose": (_I, [_P]),
 }
 
 

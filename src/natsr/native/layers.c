@@ -1,6 +1,12 @@
 #include "layers.h"
 
+#include <math.h>
 #include <string.h>
+
+void cone_passed(const cone *c, passed *p)
+{
+    *p = (passed){.layer = c->layer, .layers = c->layers, .examples = c->B, .scratch = c->scratch};
+}
 
 void layer_gradient(const layer *l, long examples, long i, long j, float *out)
 {
@@ -29,4 +35,22 @@ void layer_take(const layer *l, long examples, const finish *f, float *w, float 
         move_weights(f, w + at, m + at, v + at, scratch, n);
         memcpy(copy + at, w + at, (size_t)n * sizeof(float));
     }
+}
+
+void layers_judge(const float *output, const float *target, int64_t n, int mae, float *pull, double *found)
+{
+    double farthest = 0, loss = 0;
+    long known = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double size = fabs((double)output[i]);
+        farthest = size <= farthest ? farthest : size == size ? size : INFINITY;
+        const int is_known = isfinite(target[i]);
+        const float e = is_known ? limited_error(target[i], output[i]) : 0.0f;
+        loss += (double)loss_of(e, mae);
+        pull[i] = slope_of(e, mae);
+        known += is_known;
+    }
+    for (int64_t i = 0; i < n; i++)
+        pull[i] /= (float)known;
+    found[0] = farthest, found[1] = loss / (double)known;
 }

@@ -8,14 +8,15 @@ handled at once.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from natsr.native.calls import Move
 from natsr.nets.base import Layer, Traced
-from natsr.nets.tcn import ConeTCN
-from natsr.nets.variables import VariablesTCN
+from natsr.nets.factors import CompiledFactors, compiled_body
+from natsr.nets.runs import Run
 from natsr.types import StateError
 
 T = TypeVar("T", bound=Traced)
@@ -44,59 +45,12 @@ class Body(Protocol[T]):
         """The flat gradient of `Σ grad · output`."""
 
 
-class Run(NamedTuple):
-    """Convolutions of one shape, one after the other in the flat weights."""
-
-    start: int
-    number: int  # n
-    first: int  # the first live tap, of 0, 1, 2
-    taps: int
-    inputs: int  # c
-    outputs: int  # o
-
-    @property
-    def stop(self) -> int:
-        """Where the next layer begins."""
-        return self.start + self.number * (self.taps * self.inputs + 1) * self.outputs
-
-    def view(self, flat: Tensor) -> Tensor:
-        """Their part of a flat vector, `(n, taps·c + 1, o)`, the biases last."""
-        return flat[self.start : self.stop].view(self.number, -1, self.outputs)
-
-    def taps_of(self, flat: Tensor) -> Tensor:
-        """The same without the biases, `(n, taps, c, o)`."""
-        return self.view(flat)[:, :-1].view(self.number, self.taps, self.inputs, self.outputs)
-
-
 class Part(NamedTuple):
     """The weights of a run and their factors in a flat vector, as views."""
 
     taps: Tensor  # (n, taps, c, o)
     pairs: Tensor  # `w`, (n, c, o)
     outputs: Tensor  # `f`, (n, 1, o)
-
-
-def runs(net: ConeTCN | VariablesTCN) -> tuple[Run, ...]:
-    """The convolutions of a network, those of one shape together."""
-    found: list[Run] = []
-    for layer, first, taps in _convolutions(net):
-        one = Run(layer.start, 1, first, taps, (layer.inputs - 1) // taps, layer.outputs)
-        last = found[-1] if found else None
-        if last is not None and last[2:] == one[2:] and last.stop == one.start:
-            found[-1] = last._replace(number=last.number + 1)
-        else:
-            found.append(one)
-    return tuple(found)
-
-
-def _convolutions(net: ConeTCN | VariablesTCN) -> list[tuple[Layer, int, int]]:
-    """Each convolution with its first live tap and how many there are."""
-    layers = [layer for layer in net.layers if ".conv" in layer.name]
-    if isinstance(net, VariablesTCN):
-        taps = [net.taps_of(dilation) for dilation in net.dilations for _ in range(2)]
-        return [(layer, 0 if n == 3 else 1, n) for layer, n in zip(layers, taps, strict=True)]
-    convs = [conv for block in net.blocks for conv in block]
-    return [(layer, conv.first + 1, conv.taps) for layer, conv in zip(layers, convs, strict=True)]
 
 
 class Scaled(Generic[T]):
@@ -120,52 +74,106 @@ class Scaled(Generic[T]):
         self.weights = torch.cat([body.weights, torch.ones(extra).to(body.weights)])
         ends = [0, *(end for run in self.runs for end in (run.start, run.stop)), len(body.weights)]
         self._others = [slice(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)]  # what is no convolution
-        # Memory of the size of the weights is costly to get and to touch, and so are views: both are kept.
-        self._flat = torch.zeros_like(self.weights)
-        self._mine, self._grads = self._parts(self.weights), self._parts(self._flat)
-        self._scales = [torch.empty_like(part.pairs) for part in self._mine]
-        scratch = self.weights.new_empty(max(part.taps.numel() for part in self._mine))
-        self._products = [scratch[: part.taps.numel()].view(part.taps.shape) for part in self._mine]
+        self._views: Views | None = None
+        self._compiled: CompiledFactors | None = None
         self.settle()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_views": None, "_compiled": None}
 
     @property
     def hidden(self) -> int:
         """Width of the last hidden layer."""
         return self.body.hidden
 
-    def _parts(self, flat: Tensor) -> list[Part]:
-        """Where the runs lie in a flat vector."""
-        found, start = [], len(self.body.weights)
-        for run in self.runs:
-            both = flat[start : start + run.number * (run.inputs + 1) * run.outputs]
-            both = both.view(run.number, run.inputs + 1, run.outputs)
-            found.append(Part(run.taps_of(flat), both[:, :-1], both[:, -1:]))
-            start += both.numel()
-        return found
+    def _in_torch(self) -> Views:
+        if self._views is None:
+            self._views = Views(self.weights, self.runs, len(self.body.weights))
+        return self._views
+
+    def _in_c(self) -> CompiledFactors | None:
+        body = compiled_body(self.body)
+        if body is None or body.compiled is None:
+            return None
+        if self._compiled is None or self._compiled.weights is not self.weights:
+            start = len(self.body.weights)
+            self._compiled = CompiledFactors(body.compiled, self.body.layers, self.runs, start, self.weights)
+        return self._compiled
 
     def settle(self) -> None:
         """Compute the effective weights again; call it whenever `weights` has been changed."""
-        effective = self.body.weights
+        body, compiled = compiled_body(self.body), self._in_c()
+        if body is not None and compiled is not None:
+            compiled.settle(body)
+            return
+        effective, views = self.body.weights, self._in_torch()
         for part in self._others:
             effective[part] = self.weights[part]
-        for run, mine, scale in zip(self.runs, self._mine, self._scales, strict=True):
+        for run, mine, scale in zip(self.runs, views.mine, views.scales, strict=True):
             torch.mul(mine.pairs, mine.outputs + 1, out=scale)
             torch.mul(mine.taps, scale[:, None], out=run.taps_of(effective))
 
     def pulled(self, effective: Tensor) -> Tensor:
         """The gradient by `weights` from the one by the effective weights; it stands until the next call."""
+        views = self._in_torch()
         for part in self._others:
-            self._flat[part] = effective[part]
+            views.flat[part] = effective[part]
         for run, mine, by, scale, product in zip(
-            self.runs, self._mine, self._grads, self._scales, self._products, strict=True
+            self.runs, views.mine, views.grads, views.scales, views.products, strict=True
         ):
             grads = run.taps_of(effective)
+            torch.mul(mine.pairs, mine.outputs + 1, out=scale)
             torch.mul(grads, mine.taps, out=product)
             products = product[:, 0] if run.taps == 1 else product.sum(1)
             torch.mul(products, mine.outputs + 1, out=by.pairs)
             torch.sum(products.mul_(mine.pairs), 1, keepdim=True, out=by.outputs)
             torch.mul(grads, scale[:, None], out=by.taps)
-        return self._flat
+        return views.flat
+
+    def within(self, trace: T, grad: Tensor, largest: float) -> bool:
+        """Pull `grad` back in C, for `take`; whether that was done, and the gradient is surely not too long.
+
+        Args:
+            trace: A pass.
+            grad: Of the loss by its outputs.
+            largest: No gradient that may be longer is taken.
+        """
+        body, compiled = compiled_body(self.body), self._in_c()
+        return body is not None and compiled is not None and compiled.within(body, trace, grad, largest)
+
+    def take(self, move: Move) -> None:
+        """Move the weights against the gradient that was found to be `within` bounds, and settle."""
+        body, compiled = compiled_body(self.body), self._in_c()
+        assert body is not None and compiled is not None
+        compiled.step(body, move)
+
+
+class Views:
+    """Where weights, factors and their gradients lie, for torch: memory is costly to get, and so are views.
+
+    Args:
+        weights: Of network and factors.
+        runs: The convolutions.
+        start: Where the factors begin.
+    """
+
+    def __init__(self, weights: Tensor, runs: tuple[Run, ...], start: int) -> None:
+        self.flat = torch.zeros_like(weights)
+        self.mine, self.grads = _parts(weights, runs, start), _parts(self.flat, runs, start)
+        self.scales = [torch.empty_like(part.pairs) for part in self.mine]
+        scratch = weights.new_empty(max(part.taps.numel() for part in self.mine))
+        self.products = [scratch[: part.taps.numel()].view(part.taps.shape) for part in self.mine]
+
+
+def _parts(flat: Tensor, runs: tuple[Run, ...], start: int) -> list[Part]:
+    """Where the runs lie in a flat vector."""
+    found = []
+    for run in runs:
+        both = flat[start : start + run.number * (run.inputs + 1) * run.outputs]
+        both = both.view(run.number, run.inputs + 1, run.outputs)
+        found.append(Part(run.taps_of(flat), both[:, :-1], both[:, -1:]))
+        start += both.numel()
+    return found
 
 
 def fitting(name: str, part: object, like: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from natsr.nets.adapted import Run
 from natsr.nets.base import Layer
+from natsr.nets.runs import Run
 
 HIDDEN = 64
 COLUMNS, CHOSEN, TEMPERATURE = 32, 2, 0.5

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from natsr.native.calls import Move
-from natsr.nets.adapted import fitting, runs
+from natsr.nets.adapted import fitting
 from natsr.nets.adapters import (
     Averages,
     Calibration,
@@ -24,6 +24,7 @@ from natsr.nets.adapters import (
 from natsr.nets.adapting import CompiledAdapters, with_room
 from natsr.nets.base import initial_weights
 from natsr.nets.native import NativeTCN
+from natsr.nets.runs import runs
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.types import OptionError, State, StateError
 

@@ -21,7 +21,7 @@ from natsr.nets.base import Affine, Layer, initial_weights, maps, stack
 from natsr.nets.tcn import plain_kernels
 from natsr.types import OptionError, Task
 
-_AT_ONCE = 4096  # series that are forecast at once
+AT_ONCE = 4096  # series that are forecast at once
 
 
 class VariablesTrace(NamedTuple):
@@ -87,7 +87,7 @@ class VariablesTCN:
 
     def forward(self, window: Tensor) -> Tensor:
         """Outputs `(B, m)` of windows `(B, L, D)`; a few at a time where there are many columns, to save memory."""
-        few = max(1, _AT_ONCE // self.task.channels)
+        few = max(1, AT_ONCE // self.task.channels)
         parts = [self.trace(part).output for part in torch.split(window, few)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
