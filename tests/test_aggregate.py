@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from natsr.aggregate import RULES, Aggregator, MLPoly
+from natsr.aggregate import RULES, Aggregator, Layer, Layers, MLPoly, Pooling
 
 Array = npt.NDArray[np.float64]
 EXPERTS, ROWS = 8, 1500
@@ -113,3 +113,58 @@ def test_one_wild_row_is_not_remembered_for_long() -> None:
             rule.update(forecasts, (rule.weights * forecasts).sum(0), truth)
         weights[wild] = rule.weights[0, 0, 0]
     assert weights[False] > 0.8 and weights[True] > 0.8
+
+
+@pytest.mark.parametrize("pooling", ["none", "near", "channels", "all"])
+def test_pooled_weights_are_shares_and_find_the_better_expert(pooling: Pooling) -> None:
+    rule, generator = MLPoly(3, (7, 2), 0.999, pooling=pooling), np.random.default_rng(6)
+    for _ in range(200):
+        truth = generator.standard_normal(2) * np.array([1.0, 100.0])  # neither channel drowns the other
+        noise = np.array([0.1, 1.0, 3.0])[:, None, None] * generator.standard_normal((3, 7, 2))
+        forecasts = truth + noise * np.array([1.0, 100.0])
+        rule.update(forecasts, (rule.weights * forecasts).sum(0), truth)
+        np.testing.assert_allclose(rule.weights.sum(0), 1.0, rtol=1e-9)
+    assert (rule.weights[0] > 0.7).all()
+
+
+def test_pooling_over_channels_learns_from_few_rows_what_all_have_in_common() -> None:
+    lost = {}
+    poolings: tuple[Pooling, ...] = ("none", "channels")
+    for pooling in poolings:
+        rule, generator, errors = MLPoly(10, (1, 20), 0.999, pooling=pooling), np.random.default_rng(7), []
+        for _ in range(40):
+            truth = generator.standard_normal(20)
+            sizes = np.linspace(0.5, 2.0, 10)[:, None, None]
+            forecasts = truth + sizes * generator.standard_normal((10, 1, 20))
+            mixture = (rule.weights * forecasts).sum(0)
+            errors.append(float(np.abs(mixture - truth).mean()))
+            rule.update(forecasts, mixture, truth)
+        lost[pooling] = np.mean(errors)
+    assert lost["channels"] < 0.97 * lost["none"]
+
+
+def test_layers_follow_a_change_that_one_slow_mixture_takes_long_to_see() -> None:
+    """The best expert becomes the worst: what matters is the error soon after, and that nothing is lost before."""
+    layers = (Layer(0.99, "none"), Layer(0.9999, "none"))
+    found = {}
+    for name, kinds in {"slow": layers[1:], "quick": layers[:1], "both": layers}.items():
+        rule, generator, errors = Layers(3, (2, 2), kinds), np.random.default_rng(8), []
+        for row in range(1400):
+            sizes = np.array([0.2, 0.25, 1.0] if row < 1000 else [1.0, 0.25, 0.2])
+            truth = generator.standard_normal(2)
+            forecasts = truth + sizes[:, None, None] * generator.standard_normal((3, 2, 2))
+            mixed = rule.mixed(forecasts)
+            errors.append(float(np.abs(mixed[0] - truth).mean()))
+            rule.update(forecasts, mixed, truth)
+        found[name] = (np.mean(errors[200:1000]), np.mean(errors[1000:]))
+    assert found["both"][1] < 0.9 * found["slow"][1]
+    assert found["both"][0] < 1.02 * min(found["slow"][0], found["quick"][0])
+
+
+def test_the_weights_of_layers_give_their_answer() -> None:
+    rule, generator = Layers(4, (3, 2), (Layer(0.99, "near"), Layer(0.999, "channels"))), np.random.default_rng(9)
+    for _ in range(30):
+        forecasts = generator.standard_normal((4, 3, 2))
+        mixed = rule.mixed(forecasts)
+        np.testing.assert_allclose((rule.weights * forecasts).sum(0), mixed[0], rtol=1e-9, atol=1e-12)
+        rule.update(forecasts, mixed, generator.standard_normal(2))

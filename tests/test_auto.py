@@ -196,6 +196,25 @@ def test_a_foreign_state_is_refused_and_nothing_is_changed() -> None:
     )
 
 
+def test_a_state_from_before_there_were_several_mixtures_is_carried_on() -> None:
+    rows, auto = rows_of(wave(160)), pool()
+    auto.warm_up(Windows(rows, TASK, 0, 110), Windows(rows, TASK, 110, 120))
+    state = auto.state_dict()
+    panel_state, mixture = state["panel"], state["mixture"]
+    assert isinstance(panel_state, dict) and isinstance(mixture, dict)
+    mixed, guarded = panel_state.pop("mixed"), panel_state.pop("guarded")
+    assert isinstance(mixed, Tensor) and isinstance(guarded, Tensor)
+    panel_state["mixed"] = torch.stack([mixed[:, 0].double(), guarded], 1)
+    state["mixture"] = {name: mixture[f"first_1_{name}"] for name in ("regret", "square", "weights", "size", "count")}
+    other = pool()
+    other.load_state_dict(state)
+    window = Windows(rows, TASK, 0, 160).window(119)
+    assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
+    both = {"as it was": other, "as it is": auto}
+    scores = evaluate(both, rows, TASK, start=120, stop=160, intervals=False)
+    assert scores["as it was"].mae < 1.1 * scores["as it is"].mae
+
+
 def test_wide_streams_get_fewer_lags() -> None:
     wide, narrow = panel(Task(8, 1, 400, 0, 24)), panel(Task(8, 1, 4, 0, 24))
     sizes = [max(a.size for a in part["group_12"].values()) for part in (wide.arrays(), narrow.arrays())]

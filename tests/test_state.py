@@ -303,8 +303,10 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:
     states.save(tmp_path, {}, kind="test")
-    resealed(tmp_path, format=3)
-    with pytest.raises(StateError, match="format 3, this natsr reads formats 1 to 2; .*upgrade"):
+    resealed(tmp_path, format=states.FORMAT + 1)
+    with pytest.raises(
+        StateError, match=f"format {states.FORMAT + 1}, this natsr reads formats 1 to {states.FORMAT}; .*upgrade"
+    ):
         states.load(tmp_path, kind="test")
 
 

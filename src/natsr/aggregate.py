@@ -14,11 +14,16 @@ row, and `N` experts:
 - **BOA** (Wintenberger 2017): weights proportional to `η_i exp(η_i R_i - η_i² Σ r_i²)`, with a rate for each expert
   that falls as its `Σ r_i²` grows.
 - **EWA**: weights proportional to `exp(η R_i)`, `η = sqrt(ln N / Σ max_i r_i²)`.
+
+One discount cannot be right before a change and after it, and what is learned for one step and channel alone is learned
+from few rows. `Layers` therefore runs ML-Poly several times, with other discounts and with regrets *pooled* over steps
+or channels, and mixes the mixtures by one more ML-Poly.
 """
 
 from __future__ import annotations
 
 import abc
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +37,10 @@ _TINY, _HUGE = 1e-12, 1e30
 WILD = 6.0
 SIZE_RATE = 0.01
 YOUNG = 20
+#: Which regrets an expert's weight for one step and channel is learned from: its own; the mean of those of the steps
+#: around it; the mean over channels, in units of each; the mean over steps and channels.
+Pooling = Literal["none", "near", "channels", "all"]
+NEAR = 2  # steps to either side
 
 
 class Aggregator(abc.ABC):
@@ -42,19 +51,26 @@ class Aggregator(abc.ABC):
         shape: Of what is forecast, `(H, C)`.
         discount: What a regret weighs one row later; 1 never forgets.
         dtype: Of what is kept for each expert; a `float32` is enough, and half as much to go through.
+        pooling: Whose regrets count; anything but `none` needs a shape `(H, C)`.
     """
 
     def __init__(
-        self, experts: int, shape: tuple[int, ...], discount: float = 1.0, dtype: type[np.floating] = np.float64
+        self,
+        experts: int,
+        shape: tuple[int, ...],
+        discount: float = 1.0,
+        dtype: type[np.floating] = np.float64,
+        pooling: Pooling = "none",
     ) -> None:
-        self.discount = discount
-        self.regret = np.zeros((experts, *shape), dtype)
-        self.square = np.zeros((experts, *shape), dtype)
+        self.discount, self.pooling = discount, pooling
+        kept = {"channels": (*shape[:1], 1), "all": (1, 1)}.get(pooling, shape)
+        self.regret = np.zeros((experts, *kept), dtype)
+        self.square = np.zeros((experts, *kept), dtype)
         self.size = np.zeros(shape)  # mean square of the largest regret in a row
         self.count = np.zeros(shape)  # rows in it
-        self.weights = np.full((experts, *shape), 1 / experts, dtype)
+        self.weights = np.full((experts, *kept), 1 / experts, dtype)  # broadcasts to `(E, H, C)`
 
-    def update(self, forecasts: Floats, mixture: Array, truth: Array) -> None:
+    def update(self, forecasts: Floats, mixture: Floats, truth: Array) -> None:
         """Learn what came.
 
         Args:
@@ -64,7 +80,7 @@ class Aggregator(abc.ABC):
         """
         sign = np.nan_to_num(np.sign(mixture - truth), nan=0.0).astype(forecasts.dtype)
         mixture = mixture.astype(forecasts.dtype, copy=False)
-        self.learn(self._held((mixture - forecasts) * sign))
+        self.learn(self._pooled(self._held((mixture - forecasts) * sign)))
 
     def _held(self, gained: Floats) -> Floats:
         """Regrets cut where they are far beyond the usual: one wild row must not outweigh all others for long."""
@@ -75,8 +91,26 @@ class Aggregator(abc.ABC):
         limit = np.sqrt(largest).astype(gained.dtype)
         return np.clip(gained, -limit, limit, out=gained)
 
+    def _pooled(self, gained: Floats) -> Floats:
+        """Regrets `(E, H, C)` as the weights see them."""
+        if self.pooling == "none" or (self.pooling == "near" and gained.shape[1] == 1):
+            return gained
+        if self.pooling == "near":
+            steps = gained.shape[1]
+            wide = np.concatenate([gained[:, :1]] * NEAR + [gained] + [gained[:, -1:]] * NEAR, 1)
+            total = wide[:, :steps] + wide[:, 1 : steps + 1]
+            for first in range(2, 2 * NEAR + 1):
+                total += wide[:, first : first + steps]
+            total *= 1 / (2 * NEAR + 1)
+            return total
+        units = 1 / np.sqrt(self.size + _TINY)
+        units /= units.shape[1] if self.pooling == "channels" else units.size
+        if self.pooling == "channels":
+            return np.asarray(np.einsum("ehc,hc->eh", gained, units.astype(gained.dtype))[:, :, None])
+        return np.asarray(np.einsum("ehc,hc->e", gained, units.astype(gained.dtype))[:, None, None])
+
     def learn(self, gained: Floats) -> None:
-        """Learn instantaneous regrets `(E, H, C)`: how much better than the mixture each expert was."""
+        """Learn instantaneous regrets: how much better than the mixture each expert was; pooled, if they are to be."""
         if self.discount < 1:
             self.regret *= self.discount
             self.square *= self.discount
@@ -143,6 +177,80 @@ class EWA(Aggregator):
         exponent = rate * self.regret
         exponent -= exponent.max(0)
         return np.asarray(np.exp(exponent))
+
+
+class Layer(NamedTuple):
+    """One of several ways to mix the same experts."""
+
+    discount: float
+    pooling: Pooling
+
+
+class Layers:
+    """Mixtures of the same experts by ML-Poly, and a mixture of these by ML-Poly.
+
+    Args:
+        experts: How many, `N`.
+        shape: Of what is forecast, `(H, C)`.
+        layers: The mixtures, `K` of them.
+        discount: What a regret of a mixture weighs one row later.
+        dtype: Of what is kept.
+
+    Example:
+        >>> rule = Layers(2, (1, 1), (Layer(0.99, "none"), Layer(0.999, "none")))
+        >>> forecasts = np.array([1.0, 3.0])[:, None, None]
+        >>> for _ in range(50):
+        ...     rule.update(forecasts, rule.mixed(forecasts), np.array([1.0]))
+        >>> bool(rule.weights[0, 0, 0] > 0.99)
+        True
+    """
+
+    def __init__(
+        self,
+        experts: int,
+        shape: tuple[int, int],
+        layers: tuple[Layer, ...],
+        discount: float = 0.999,
+        dtype: type[np.floating] = np.float64,
+    ) -> None:
+        self._shape = (experts, *shape)
+        self.kept = 1 + len(layers)  # numbers that `mixed` gives for each value that is forecast
+        self._first = [MLPoly(experts, shape, layer.discount, dtype, layer.pooling) for layer in layers]
+        self._second = MLPoly(len(layers), shape, discount, dtype, "all")
+
+    @property
+    def weights(self) -> Floats:
+        """What each expert weighs in the end, `(E, H, C)`."""
+        total = np.zeros(self._shape, self._second.weights.dtype)
+        for rule, share in zip(self._first, self._second.weights, strict=True):
+            total += share * rule.weights
+        return total
+
+    def mixed(self, forecasts: Floats) -> Floats:
+        """The answer and the mixtures it is made of, `(1 + K, H, C)`, of forecasts `(E, H, C)`."""
+        found = np.empty((self.kept, *forecasts.shape[1:]), forecasts.dtype)
+        for rule, mixture in zip(self._first, found[1:], strict=True):
+            weights = np.broadcast_to(rule.weights, forecasts.shape)
+            np.einsum("ehc,ehc->hc", weights, forecasts, out=mixture, casting="same_kind")
+        found[0] = (self._second.weights * found[1:]).sum(0)
+        return found
+
+    def update(self, forecasts: Floats, mixed: Floats, truth: Array) -> None:
+        """Learn what came.
+
+        Args:
+            forecasts: `(E, H, C)`.
+            mixed: What `mixed` gave for them.
+            truth: Broadcasts to `(H, C)`; NaN where unknown, and nothing is learned there.
+        """
+        for rule, mixture in zip(self._first, mixed[1:], strict=True):
+            rule.update(forecasts, mixture, truth)
+        self._second.update(mixed[1:], mixed[0], truth)
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        rules = {f"first_{number}": rule for number, rule in enumerate(self._first)} | {"second": self._second}
+        return {f"{name}_{part}": values for name, rule in rules.items() for part, values in rule.arrays().items()}
 
 
 RULES: dict[str, type[Aggregator]] = {"mlpoly": MLPoly, "boa": BOA, "ewa": EWA}

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from natsr.aggregate import MLPoly
+from natsr.aggregate import Layer, Layers
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, LeastSquares
@@ -29,8 +29,8 @@ Budget = Literal["cheap", "one", "all"]
 Members = Mapping[str, Callable[[Task], Forecaster]]
 #: Inputs of the network, at most; a wide stream gets a shorter window.
 NETWORK_INPUTS = 1200
-#: What a regret weighs one row later.
-DISCOUNT = 0.999
+#: The ways to mix: what a regret weighs one row later, and whose regrets count.
+LAYERS = (Layer(0.99, "near"), Layer(0.999, "near"), Layer(0.99, "channels"), Layer(0.999, "channels"))
 #: No period, and so nothing that an expert looks back on, is longer than this many rows.
 LONGEST = 1440
 #: A period that is found in the stream is at most this long, or as long as a week.
@@ -135,7 +135,7 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
 
 
 def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members | None = None) -> Panel:
-    """The experts, mixed by ML-Poly with the absolute loss, the gradient trick and slowly fading regrets.
+    """The experts, mixed by ML-Poly with the absolute loss, the gradient trick and fading regrets, in two layers.
 
     Args:
         task: What is forecast.
@@ -157,5 +157,5 @@ def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members 
         max(task.reach, 4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
     )
     past = Past(task.channels, keep + task.horizon)
-    mixture = MLPoly(count, (task.horizon, task.channels), DISCOUNT, np.float32)
+    mixture = Layers(count, (task.horizon, task.channels), LAYERS, dtype=np.float32)
     return Panel(past, clock, groups, mixture, task.horizon)

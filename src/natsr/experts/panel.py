@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from natsr.aggregate import Aggregator
+from natsr.aggregate import Layers
 from natsr.experts.base import Group
 from natsr.experts.guard import Guard
 from natsr.experts.past import LARGEST, Array, Arrays, Past
@@ -44,7 +44,7 @@ class Panel:
         horizon: Rows ahead, `H`.
     """
 
-    def __init__(self, past: Past, clock: Clock, groups: list[Group], mixture: Aggregator, horizon: int) -> None:
+    def __init__(self, past: Past, clock: Clock, groups: list[Group], mixture: Layers, horizon: int) -> None:
         self.past, self.clock, self.groups, self.mixture = past, clock, groups, mixture
         self.names = tuple(name for group in groups for name in group.names)
         channels = past.channels
@@ -53,7 +53,8 @@ class Panel:
         shape = (len(self.names), horizon, channels)
         self._now = np.zeros(shape)
         self._waiting = np.zeros((self._slots, *shape), dtype=np.float32)  # by origin
-        self._mixed = np.zeros((self._slots, 2, horizon, channels))  # the mixture, and after the guard
+        self._mixed = np.zeros((self._slots, mixture.kept, horizon, channels), dtype=np.float32)  # what is mixed
+        self._guarded = np.zeros((self._slots, horizon, channels))  # the answer after the guard
         self._guard = Guard((horizon, channels))
         self._square = np.zeros((horizon, channels))  # mean square of the errors
         self._errors = np.zeros((horizon, channels))  # how many are in it
@@ -73,8 +74,8 @@ class Panel:
             place += len(group.names)
         self._hold(out)
         self._waiting[slot] = out
-        self._mixed[slot, 0] = (self.mixture.weights * self._waiting[slot]).sum(0)
-        self._mixed[slot, 1] = self._guard.mean(past.last(1), self._mixed[slot, 0])
+        self._mixed[slot] = self.mixture.mixed(self._waiting[slot])
+        self._guarded[slot] = self._guard.mean(past.last(1), self._mixed[slot, 0].astype(np.float64))
 
     def _hold(self, out: Array) -> None:
         """Nothing that is not a number, nothing far beyond what the stream has done of late."""
@@ -91,10 +92,10 @@ class Panel:
         origins = (newest - 1 - self._steps) % self._slots
         truth = np.where(made[:, None], row, np.nan)
         forecasts = self._waiting[origins, :, self._steps].transpose(1, 0, 2)
-        mixed = self._mixed[origins, :, self._steps]  # (H, 2, C)
-        self.mixture.update(forecasts, mixed[:, 0], truth)
-        self._guard.update(forecasts[0].astype(np.float64), mixed[:, 0], truth)
-        self._measure(mixed[:, 1], forecasts[0], truth)
+        mixed = self._mixed[origins, :, self._steps].transpose(1, 0, 2)
+        self.mixture.update(forecasts, mixed, truth)
+        self._guard.update(forecasts[0].astype(np.float64), mixed[0].astype(np.float64), truth)
+        self._measure(self._guarded[origins, self._steps], forecasts[0], truth)
 
     def _measure(self, mean: Array, base: Array, truth: Array) -> None:
         known = np.isfinite(truth)
@@ -113,9 +114,9 @@ class Panel:
         """The forecast from the newest row, `(H, C)`, or from the one `back` rows before, at most `H`."""
         slot = (self.past.seen - 1 - back) % self._slots
         if back == 0:
-            return np.array(self._mixed[slot, 1])
-        mixed = (self.mixture.weights * self._waiting[slot]).sum(0).astype(np.float64)
-        return self._guard.mean(self.past.last(1, back), mixed)
+            return np.array(self._guarded[slot])
+        mixed = self.mixture.mixed(self._waiting[slot])[0]
+        return self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
 
     def variance(self) -> Array:
         """Mean square of the forecast's errors, `(H, C)`; those of the steps before where there are none yet."""
@@ -134,6 +135,7 @@ class Panel:
         own: Arrays = {
             "waiting": self._waiting,
             "mixed": self._mixed,
+            "guarded": self._guarded,
             "square": self._square,
             "errors": self._errors,
             "reach": self._reach,
