@@ -100,9 +100,9 @@ class Berth:
 
     # ---- random draws, in the order in which the learner would draw alone ----------------------------------------
 
-    def draw(self, count: int) -> Tensor:
-        """Places of `count` examples in the memory, or of all there are."""
-        return torch.randperm(min(self.seen, self.shape.memory), generator=self.learner.generator)[:count]
+    def order(self) -> Tensor:
+        """The memory's examples in random order: the first few are replayed."""
+        return torch.randperm(min(self.seen, self.shape.memory), generator=self.learner.generator)
 
     def place(self) -> int:
         """Where the next example goes; beyond the last place it is not kept."""

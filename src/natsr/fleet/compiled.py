@@ -23,7 +23,7 @@ from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.native.many import DUE, IDLE, NO_ROOM, WAITING, Question, Reading, Record, Turn, Workers
 from natsr.nets.native import NativeTCN
-from natsr.types import Example, OptionError, State, Task
+from natsr.types import Example, OptionError, ShapeError, State, Task
 
 
 class Stage:
@@ -72,6 +72,8 @@ class Compiled(Learners):
         self._berths: list[Berth] = []
         self._records = (Record * 0)()
         self._stage = Stage(self.task, 0, 0, 0)
+        self._draws = self.shape.learning.draws if self.shape.memory else 0
+        self._fine: set[torch.Size] = set()  # shapes of windows that have been checked
         self.join(forecasters)
 
     @staticmethod
@@ -112,7 +114,7 @@ class Compiled(Learners):
 
     def forecast(self, windows: Sequence[Tensor | None]) -> list[Forecast | None]:
         self.check(windows)
-        given = [None if window is None else self._plain(window) for window in windows]
+        given = [None if window is None else self._window(window) for window in windows]
         most = max((window.shape[0] for window in given if window is not None), default=0)
         mean = torch.empty(len(given), most, self.task.horizon, self.task.channels)
         answer, step, asked = mean.data_ptr(), mean.stride(0) * mean.element_size(), (Question * len(given))()
@@ -120,27 +122,40 @@ class Compiled(Learners):
             if window is not None:
                 asked[number] = Question(window.shape[0], window.data_ptr(), answer + number * step)
         self.workers.forecast(self._records, asked, len(given))
-        found: list[Forecast | None] = []
-        records, moving = self._records, self._moving
-        variances = torch.tensor([records[number].loss.tracked for number in range(len(given))]).unbind()
-        for number, (window, own, variance) in enumerate(zip(given, mean.unbind(), variances, strict=True)):
-            if window is None:
-                found.append(None)
-                continue
-            if asked[number].examples < 0:
-                raise MemoryError(f"no memory for a batch of {window.shape[0]}")
-            own = own if window.shape[0] == most else own[: window.shape[0]]
-            found.append(Forecast(own, variance if moving[number] else None))
-        return found
+        if any(question.examples < 0 for question in asked):
+            raise MemoryError(f"no memory for a batch of {most}")
+        return [
+            None if window is None else Forecast(own if window.shape[0] == most else own[: window.shape[0]], variance)
+            for window, own, variance in zip(given, mean.unbind(), self._variances(), strict=True)
+        ]
 
-    def _plain(self, window: Tensor) -> Tensor:
+    def _variances(self) -> Sequence[Tensor | None]:
+        """What each learner takes its errors' squared scale to be; nothing where it does not follow them."""
+        if not any(self._moving):
+            return [None] * len(self)
+        scales = torch.tensor([self._records[number].loss.tracked for number in range(len(self))]).unbind()
+        return [scale if moving else None for scale, moving in zip(scales, self._moving, strict=True)]
+
+    def _window(self, window: Tensor) -> Tensor:
         """A window as C reads it."""
-        self._berths[0].learner.check_window(window)
+        if window.shape not in self._fine:
+            self._berths[0].learner.check_window(window)
+            self._fine.add(window.shape)
         return _plain(window)
+
+    def _example(self, example: Example) -> tuple[Tensor, Tensor, Tensor | None]:
+        """An example as C reads it."""
+        window, target, fresh = self._window(example.window), _plain(example.target), example.fresh
+        expected = (window.shape[0], self.task.horizon, self.task.channels)
+        if target.shape != expected:
+            raise ShapeError(f"target has shape {tuple(target.shape)}, expected {expected}")
+        if fresh is not None:
+            fresh = fresh.to("cpu", torch.bool).expand(expected[:2]).contiguous()
+        return window, target, fresh
 
     def learn(self, examples: Sequence[Example | None]) -> None:
         self.check(examples)
-        given = [None if one is None else (self._plain(one.window), _plain(one.target), one.fresh) for one in examples]
+        given = [None if one is None else self._example(one) for one in examples]
         if not self.shape.learning.online:
             return
         turns = self._staged(given)
@@ -157,10 +172,6 @@ class Compiled(Learners):
             self._berths[number].adopt(forecaster.state_dict(), self._records[number])
 
     # ---- one step ------------------------------------------------------------------------------------------------
-
-    @property
-    def _draws(self) -> int:
-        return self.shape.learning.draws if self.shape.memory else 0
 
     def _staged(self, given: Sequence[tuple[Tensor, Tensor, Tensor | None] | None]) -> ctypes.Array[Turn]:
         """Turns that point to these examples."""
@@ -182,8 +193,8 @@ class Compiled(Learners):
         orders: list[Tensor] = []  # C reads them during the call
         for turn, berth in zip(turns, self._berths, strict=False):
             if self._draws and berth.seen and turn.verdict == WAITING:
-                order = berth.draw(self._draws)
-                turn.drawn, turn.chosen = order.shape[0], order.data_ptr()
+                order = berth.order()
+                turn.drawn, turn.chosen = min(self._draws, order.shape[0]), order.data_ptr()
                 orders.append(order)
         self._take(turns)
         if not self.shape.natural:
@@ -245,4 +256,6 @@ class Compiled(Learners):
 
 def _plain(part: Tensor) -> Tensor:
     """Numbers side by side, as C reads them."""
+    if part.dtype == torch.float32 and part.device.type == "cpu" and part.is_contiguous():
+        return part
     return part.to("cpu", torch.float32).contiguous()

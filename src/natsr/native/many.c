@@ -11,6 +11,7 @@ enum law { PAPER, BOX };
 void many_sizes(int64_t *sizes)
 {
     sizes[0] = sizeof(learner), sizes[1] = sizeof(turn), sizes[2] = sizeof(question), sizes[3] = sizeof(entry);
+    sizes[4] = sizeof(frame);
 }
 
 /* ---- desks ------------------------------------------------------------------------------------------------------ */
@@ -56,6 +57,70 @@ static int make_room(desk *d, int64_t B)
     }
     d->room = B;
     return 1;
+}
+
+/* ---- reading and writing ---------------------------------------------------------------------------------------- */
+
+INLINE float clamped(float x, float limit) { return x > limit ? limit : x < -limit ? -limit : x; } /* NaN stays */
+
+/* The last value of a channel: what an anchored network's numbers are differences from. */
+INLINE float anchored(const frame *f, const float *window, long inputs, long channel)
+{
+    return clamped(window[(f->reach - 1) * inputs + channel], (float)f->farthest);
+}
+
+static void read_window(const cone *c, const frame *f, const float *raw, float *to)
+{
+    const long inputs = c->inputs, size = (long)c->window * inputs;
+    const float *from = raw + (f->reach - c->window) * inputs, limit = (float)f->limit;
+    for (long i = 0; i < size; i++)
+        to[i] = clamped(from[i], limit);
+    for (long r = 0; f->anchors_input && r < c->window; r++)
+        for (long k = 0; k < f->channels; k++)
+            to[r * inputs + k] = clamped(from[r * inputs + k] - anchored(f, raw, inputs, k), limit);
+}
+
+/* Labels to learn and labels to keep; how many there are to learn. */
+static long read_target(const cone *c, const frame *f, const turn *t, long e)
+{
+    const long m = c->outputs, horizon = m / f->channels;
+    const float *raw = t->raw_target + e * m, *window = t->raw_window + e * f->reach * c->inputs;
+    const uint8_t *news = t->news ? t->news + e * horizon : NULL;
+    long known = 0, kept = 0;
+    for (long h = 0, i = 0; h < horizon; h++)
+        for (long k = 0; k < f->channels; k++, i++) {
+            const float y = f->anchors_output ? raw[i] - anchored(f, window, c->inputs, k) : raw[i];
+            const float taught = fabsf(y) <= (float)f->farthest ? y : NAN;
+            const float target = f->only_news && news && !news[h] ? NAN : taught;
+            t->taught[e * m + i] = taught, t->target[e * m + i] = target;
+            known += !isnan(target), kept += !isnan(taught);
+        }
+    t->done[e] = kept && (!news || news[horizon - 1]);
+    return known;
+}
+
+/* What was handed over, as networks read it; whoever has a label to learn from waits then. */
+void many_read(const desk *d, const frame *f, turn *turns, int64_t count)
+{
+    const cone *c = d->c;
+    for (turn *t = turns; t < turns + count; t++) {
+        long known = 0;
+        for (long e = 0; e < t->fresh; e++) {
+            read_window(c, f, t->raw_window + e * f->reach * c->inputs, t->window + e * c->window * c->inputs);
+            known += read_target(c, f, t, e);
+        }
+        t->verdict = known ? WAITING : IDLE;
+        t->drawn = 0, t->rows = NULL;
+    }
+}
+
+static void write_output(const cone *c, const frame *f, const float *window, float *output)
+{
+    const float farthest = (float)f->farthest;
+    for (long i = 0, k = 0; i < c->outputs; i++, k = k + 1 == f->channels ? 0 : k + 1) {
+        const float y = isnan(output[i]) ? 0.0f : clamped(output[i], farthest);
+        output[i] = f->anchors_output ? y + anchored(f, window, c->inputs, k) : y;
+    }
 }
 
 /* New and replayed examples, side by side. */
@@ -231,6 +296,15 @@ static enum verdict curve(desk *d, learner *s, const turn *t, double loss)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------ */
 
+/* What a network gone astray put out must not become what its outputs are pulled to. */
+static void spare_memory(const learner *s, const turn *t, long m)
+{
+    const float limit = s->loss.distil > 0 ? (float)s->farthest : INFINITY;
+    for (long e = 0; e < t->fresh; e++)
+        for (long i = 0; i < m; i++)
+            t->done[e] &= fabsf(t->output[e * m + i]) < limit;
+}
+
 static enum verdict learn(desk *d, learner *s, turn *t)
 {
     const int64_t B = t->fresh + t->drawn;
@@ -244,6 +318,7 @@ static enum verdict learn(desk *d, learner *s, turn *t)
     step_judge(&s->loss, d->output, d->target, s->loss.distil > 0 && t->drawn ? d->stored : NULL, (int32_t)B,
                (int32_t)t->fresh, (int32_t)m, d->pull, d->weights, found);
     memcpy(t->output, d->output, (size_t)(t->fresh * m) * sizeof(float));
+    spare_memory(s, t, m);
     memcpy(t->weights, d->weights, (size_t)B * sizeof(float));
     const double loss = found[1], score = found[2];
     double scale = s->loss.tracked;
@@ -268,33 +343,42 @@ static enum verdict learn(desk *d, learner *s, turn *t)
 /* Turns that wait, until there are none left; `next` is shared by all workers. */
 void many_learn(desk *d, learner *all, turn *turns, int64_t count, int64_t *next)
 {
-    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) {
-        learner *s = all + turns[i].number;
-        const enum verdict verdict = learn(d, s, turns + i);
-        s->refused += verdict == REFUSED, s->restored += verdict == RESTORED;
-        turns[i].verdict = verdict;
-    }
+    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;)
+        if (turns[i].verdict == WAITING) {
+            const enum verdict verdict = learn(d, all + i, turns + i);
+            all[i].refused += verdict == REFUSED, all[i].restored += verdict == RESTORED;
+            turns[i].verdict = verdict;
+        }
 }
 
-/* `number` becomes -1 where there was no memory for the batch. */
-void many_forecast(desk *d, const learner *all, question *asked, int64_t count, int64_t *next)
-{
-    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) {
-        question *q = asked + i;
-        if (!cone_forward(d->c, all[q->number].w, q->window, (int32_t)q->examples, NULL, q->output))
-            q->number = -1;
-    }
-}
-
-void many_remember(const desk *d, const learner *all, const entry *entries, int64_t count)
+void many_remember(const desk *d, const learner *all, const turn *turns, const entry *entries, int64_t count)
 {
     const size_t each = (size_t)d->c->window * (size_t)d->c->inputs, m = (size_t)d->c->outputs;
     for (const entry *e = entries; e < entries + count; e++) {
         float *const *memory = all[e->number].memory;
-        const size_t place = (size_t)e->place;
-        memcpy(memory[0] + place * each, e->window, each * sizeof(float));
-        memcpy(memory[1] + place * m, e->target, m * sizeof(float));
+        const turn *t = turns + e->number;
+        const size_t place = (size_t)e->place, index = (size_t)e->index;
+        memcpy(memory[0] + place * each, t->window + index * each, each * sizeof(float));
+        memcpy(memory[1] + place * m, t->taught + index * m, m * sizeof(float));
         if (memory[2])
-            memcpy(memory[2] + place * m, e->output, m * sizeof(float));
+            memcpy(memory[2] + place * m, t->output + index * m, m * sizeof(float));
+    }
+}
+
+/* Forecasts of those who have a window; `examples` becomes -1 where there was no memory for them. */
+void many_forecast(desk *d, const frame *f, const learner *all, question *asked, int64_t count, int64_t *next)
+{
+    const cone *c = d->c;
+    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) {
+        question *q = asked + i;
+        if (!q->examples)
+            continue;
+        const int roomy = make_room(d, q->examples);
+        for (long e = 0; roomy && e < q->examples; e++)
+            read_window(c, f, q->raw_window + e * f->reach * c->inputs, d->window + e * c->window * c->inputs);
+        if (!roomy || !cone_forward(d->c, all[i].w, d->window, (int32_t)q->examples, NULL, q->output))
+            q->examples = -1;
+        for (long e = 0; e < q->examples; e++)
+            write_output(c, f, q->raw_window + e * f->reach * c->inputs, q->output + e * c->outputs);
     }
 }

@@ -29,28 +29,38 @@ typedef struct {
     matrices factors[2], inverses[2]; /* in use, and not */
 } learner;
 
-enum verdict { TAKEN, REFUSED, RESTORED, DUE, NO_ROOM };
+/* A turn waits until it is taken; IDLE had no label to learn from, DUE asks for probes. */
+enum verdict { IDLE, WAITING, TAKEN, REFUSED, RESTORED, DUE, NO_ROOM };
 
 /* What one learner learns from at this moment, and what came of it. */
 typedef struct {
-    int64_t number, fresh, drawn, probes, verdict;
-    const float *window, *target; /* new examples */
-    const int64_t *chosen;        /* replayed ones: places in its memory */
-    float *output, *weights;      /* what the network made of the new examples; the shares of all examples */
-    const float *rows;            /* probes, once they have been asked for, and the examples that they belong to */
+    int64_t fresh, drawn, probes, verdict;
+    const float *raw_window, *raw_target; /* new examples as they were handed over */
+    const uint8_t *news;                  /* rows of their targets that became known just now, or NULL: all of them */
+    const int64_t *chosen;                /* replayed examples: places in the memory */
+    const float *rows;                    /* probes, once they have been asked for, and the examples they belong to */
     const int32_t *owner;
+    float *window, *target, *taught; /* new examples as the network reads them; what is learned now, what is kept */
+    float *output, *weights;         /* what the network made of them; the shares of all examples */
+    uint8_t *done;                   /* which of them may enter the memory */
 } turn;
 
 typedef struct {
-    int64_t number, examples;
-    const float *window;
+    int64_t examples;
+    const float *raw_window;
     float *output;
 } question;
 
 typedef struct {
-    int64_t number, place;
-    const float *window, *target, *output;
+    int64_t number, index, place;
 } entry;
+
+/* Between the stream and the networks, as natsr.forecasters.frame has it. */
+typedef struct {
+    double limit, farthest;
+    int64_t reach, channels;           /* rows of a window as it is handed over; values to forecast */
+    int64_t anchors_input, anchors_output, only_news;
+} frame;
 
 /* Where one worker works. */
 typedef struct {
@@ -62,8 +72,9 @@ typedef struct {
 EXPORT void many_sizes(int64_t *sizes);
 EXPORT desk *desk_new(const int32_t *sizes, const int32_t *convs);
 EXPORT void desk_free(desk *d);
+EXPORT void many_read(const desk *d, const frame *f, turn *turns, int64_t count);
 EXPORT void many_learn(desk *d, learner *all, turn *turns, int64_t count, int64_t *next);
-EXPORT void many_forecast(desk *d, const learner *all, question *asked, int64_t count, int64_t *next);
-EXPORT void many_remember(const desk *d, const learner *all, const entry *entries, int64_t count);
+EXPORT void many_remember(const desk *d, const learner *all, const turn *turns, const entry *entries, int64_t count);
+EXPORT void many_forecast(desk *d, const frame *f, const learner *all, question *asked, int64_t count, int64_t *next);
 
 #endif

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, TypeAlias
 
@@ -16,7 +16,7 @@ _P, _I, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _Fields: TypeAlias = list[tuple[str, type]]
 Address: TypeAlias = int | None
 
-TAKEN, REFUSED, RESTORED, DUE, NO_ROOM = range(5)  # what came of a turn
+IDLE, WAITING, TAKEN, REFUSED, RESTORED, DUE, NO_ROOM = range(7)  # what came of a turn
 
 
 def _fields(kind: type, names: str) -> _Fields:
@@ -95,43 +95,50 @@ class Record(ctypes.Structure):
 class Turn(ctypes.Structure):
     """`turn` in many.h."""
 
-    number: int
     fresh: int
     drawn: int
     probes: int
     verdict: int
-    window: Address
-    target: Address
+    raw_window: Address
+    raw_target: Address
+    news: Address
     chosen: Address
-    output: Address
-    weights: Address
     rows: Address
     owner: Address
+    window: Address
+    target: Address
+    taught: Address
+    output: Address
+    weights: Address
+    done: Address
     _fields_: ClassVar[_Fields] = [
-        *_fields(_I, "number fresh drawn probes verdict"),
-        *_fields(_P, "window target chosen output weights rows owner"),
+        *_fields(_I, "fresh drawn probes verdict"),
+        *_fields(_P, "raw_window raw_target news chosen rows owner window target taught output weights done"),
     ]
 
 
 class Question(ctypes.Structure):
     """`question` in many.h."""
 
-    number: int
     examples: int
-    window: Address
+    raw_window: Address
     output: Address
-    _fields_: ClassVar[_Fields] = [*_fields(_I, "number examples"), *_fields(_P, "window output")]
+    _fields_: ClassVar[_Fields] = [*_fields(_I, "examples"), *_fields(_P, "raw_window output")]
 
 
 class Entry(ctypes.Structure):
     """`entry` in many.h."""
 
-    number: int
-    place: int
-    window: Address
-    target: Address
-    output: Address
-    _fields_: ClassVar[_Fields] = [*_fields(_I, "number place"), *_fields(_P, "window target output")]
+    _fields_: ClassVar[_Fields] = _fields(_I, "number index place")
+
+
+class Reading(ctypes.Structure):
+    """`frame` in many.h."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_fields(_D, "limit farthest"),
+        *_fields(_I, "reach channels anchors_input anchors_output only_news"),
+    ]
 
 
 class Workers:
@@ -142,14 +149,18 @@ class Workers:
     Args:
         library: The compiled step.
         plan: The network, as `cone_new` reads it: sizes and convolutions.
+        reading: What networks read, are taught and mean.
         threads: How many work at the same time.
     """
 
-    def __init__(self, library: ctypes.CDLL, plan: tuple[Sequence[int], Sequence[int]], threads: int) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, plan: tuple[Sequence[int], Sequence[int]], reading: Reading, threads: int
+    ) -> None:
         if threads < 1:
             raise OptionError(f"threads is {threads}, expected at least 1")
         self.library, self.threads = library, threads
         self._plan = tuple((ctypes.c_int32 * len(part))(*part) for part in plan)
+        self._reading = ctypes.pointer(reading)
         self._desks: list[int] = []
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -163,37 +174,37 @@ class Workers:
             self._desks.append(address)
         return self._desks[number]
 
+    def read(self, turns: ctypes.Array[Turn], count: int) -> None:
+        """Read the examples of the first `count` turns."""
+        self.library.many_read(self._desk(0), self._reading, turns, count)
+
     def learn(self, records: ctypes.Array[Record], turns: ctypes.Array[Turn], count: int) -> None:
-        """Let the first `count` turns be taken."""
-        self._work("many_learn", records, turns, count)
+        """Let those of the first `count` turns that wait be taken."""
+        self._work(self.library.many_learn, (records, turns), count)
+
+    def remember(
+        self, records: ctypes.Array[Record], turns: ctypes.Array[Turn], kept: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Put examples into memories: of this learner, of this index, at this place."""
+        entries = (Entry * len(kept))(*(Entry(*one) for one in kept))
+        self.library.many_remember(self._desk(0), records, turns, entries, len(kept))
 
     def forecast(self, records: ctypes.Array[Record], asked: ctypes.Array[Question], count: int) -> None:
         """Let the first `count` questions be answered."""
-        self._work("many_forecast", records, asked, count)
+        self._work(self.library.many_forecast, (self._reading, records, asked), count)
 
-    def remember(self, records: ctypes.Array[Record], entries: ctypes.Array[Entry], count: int) -> None:
-        """Put the first `count` examples into memories."""
-        with self._lock:
-            self.library.many_remember(self._desk(0), records, entries, count)
-
-    def _work(
-        self,
-        name: str,
-        records: ctypes.Array[Record],
-        jobs: ctypes.Array[Turn] | ctypes.Array[Question],
-        count: int,
-    ) -> None:
-        call, upcoming = getattr(self.library, name), ctypes.c_int64()
+    def _work(self, call: Callable[..., None], given: tuple[object, ...], count: int) -> None:
+        upcoming = ctypes.c_int64()
         with self._lock:
             helpers = min(self.threads, count) - 1
             if helpers > 0 and self._pool is None:
                 self._pool = ThreadPoolExecutor(self.threads - 1, "natsr-fleet")
-            work = [
-                functools.partial(call, self._desk(number), records, jobs, count, ctypes.byref(upcoming))
+            jobs = [
+                functools.partial(call, self._desk(number), *given, count, ctypes.byref(upcoming))
                 for number in range(helpers + 1)
             ]
-            futures = [self._pool.submit(job) for job in work[1:] if self._pool is not None]
-            work[0]()
+            futures = [self._pool.submit(job) for job in jobs[1:] if self._pool is not None]
+            jobs[0]()
             for future in futures:
                 future.result()
 
