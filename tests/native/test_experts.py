@@ -11,10 +11,13 @@ import numpy.typing as npt
 import pytest
 
 from natsr.auto import panel
+from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, Layout, LeastSquares
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
+from natsr.experts.plain import Means, Seasonal
+from natsr.experts.smooth import Smooth, Smoothing
 from natsr.native.calls import library
 from natsr.types import Task
 
@@ -95,6 +98,43 @@ def test_least_squares_in_c_is_least_squares_in_numpy(monkeypatch: pytest.Monkey
             group.forecast(past, out)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert_close(ours.arrays(), theirs.arrays(), 1e-7)
+
+
+def simple(name: str, day: Arrays) -> Group:
+    kinds = (Smoothing(0.05, 0.05), Smoothing(0.3, 0.1, trend=0.05, damping=0.9), Smoothing(0.1, 0.05, dof=5))
+    if name == "smooth":
+        return Smooth("day", day, CHANNELS, HORIZON, 20, kinds)
+    return Means(CHANNELS, (0.1, 0.003)) if name == "means" else Seasonal("day", day, HORIZON, 4)
+
+
+@pytest.mark.parametrize("first", [1, 6])
+@pytest.mark.parametrize("name", ["smooth", "means", "seasonal"])
+def test_simple_experts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, name: str, first: int) -> None:
+    day, past = period(first), Past(CHANNELS, 120)
+    ours, theirs = pair(monkeypatch, lambda: simple(name, day))
+    found, wanted = np.zeros((2, 3 if name != "means" else 2, HORIZON, CHANNELS))
+    for number, row in enumerate(stream(300)):
+        if number == 200:
+            day["period"][:] = 4
+        past.push(row)
+        for group, out in ((ours, found), (theirs, wanted)):
+            group.observe(past)
+            group.forecast(past, out)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+    assert_close(ours.arrays(), theirs.arrays(), 1e-9)
+
+
+def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pair(monkeypatch, lambda: Past(CHANNELS, 20))
+    rows = stream(150)
+    rows[0, 1], rows[40, 2], rows[60] = np.nan, 1e9, np.inf
+    for row in rows:
+        ours.push(row)
+        theirs.push(row)
+        np.testing.assert_array_equal(ours.last(20), theirs.last(20))
+        np.testing.assert_array_equal(ours.known_last(20), theirs.known_last(20))
+        np.testing.assert_allclose(ours.clean(20), theirs.clean(20), rtol=1e-9)
+    assert_close(ours.arrays(), theirs.arrays(), 1e-9)
 
 
 def test_a_spoiled_covariance_is_given_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,8 @@ class LeastSquares:
         """The same in C, where it can be had."""
         library, knobs = self._native.library, self._knobs
         if self._native.made is None and library is not None:
-            arrays = self.arrays() | {"clip": self._clip, "lift": self._lift}
+            names = ("covariance", "weights", "rounded", "error", "errors", "clip", "lift")
+            arrays = {name: getattr(self, f"_{name}") for name in names}
             self._native.made = Solver(
                 library, self._layout, channels, self._horizon, arrays, knobs.forgetting, knobs.ridge
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,35 +16,77 @@ import numpy.typing as npt
 from natsr.native import build
 
 _P, _I, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+Fields: TypeAlias = list[tuple[str, type]]
 T = TypeVar("T")
+address = ctypes.addressof
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "rls_room": (_I, [_P, _I]),
     "rls_take": (ctypes.c_int, [_P, _P, _I, _I, _I]),
     "rls_forecast": (None, [_P, _P, _P]),
+    "past_push": (None, [_P, _D, _D, _D, _D]),
+    "smooth_move": (None, [_P, _P]),
+    "smooth_forecast": (None, [_P, _P, _P]),
+    "seasonal_forecast": (None, [_P, _P, _P]),
+    "means_move": (None, [_P, _P]),
+    "means_forecast": (None, [_P, _P, _P]),
 }
 
 
-class Rows(ctypes.Structure):
-    """As `past` in C."""
+def _fields(kind: type, names: str) -> Fields:
+    return [(name, kind) for name in names.split()]
 
-    _fields_ = [
-        *((name, _P) for name in ("raw", "clean", "known", "square", "changes")),
-        *((name, _I) for name in ("channels", "keep", "end", "seen")),
-    ]
+
+class Rows(ctypes.Structure):
+    """`past` in experts.h."""
+
+    end: int
+    seen: int
+    _fields_: ClassVar[Fields] = _fields(_P, "raw clean known square changes row") + _fields(
+        _I, "channels keep end seen"
+    )
 
 
 class Regression(ctypes.Structure):
-    """As `rls` in C, with the columns of its regressor at the end."""
+    """`rls` in experts.h, with the columns of its regressor at the end."""
 
-    _fields_ = [
-        *((name, _I) for name in ("groups", "size", "heads", "outputs", "horizon", "shared")),
-        *((name, _D) for name in ("forgetting", "ridge", "strength")),
-        *((name, _P) for name in ("covariance", "weights", "rounded", "error", "errors", "clip", "lift", "work")),
-        *((name, _P) for name in ("plus", "minus", "sign")),
-        *((name, _I) for name in ("one", "waves", "kinds")),
+    _fields_: ClassVar[Fields] = [
+        *_fields(_I, "groups size heads outputs horizon shared"),
+        *_fields(_D, "forgetting ridge strength"),
+        *_fields(_P, "covariance weights rounded error errors clip lift work plus minus sign"),
+        *_fields(_I, "one waves kinds"),
         ("periods", _P * 4),
         ("harmonics", _I * 4),
     ]
+
+
+class Smoothings(ctypes.Structure):
+    """`smooth` in experts.h."""
+
+    _fields_: ClassVar[Fields] = [
+        *_fields(_I, "kinds horizon"),
+        *_fields(_P, "current alpha gamma beta phi dof sums level trend variance season rows count"),
+    ]
+
+
+class Season(ctypes.Structure):
+    """`seasonal` in experts.h."""
+
+    _fields_: ClassVar[Fields] = _fields(_I, "horizon cycles") + _fields(_P, "period")
+
+
+class Running(ctypes.Structure):
+    """`means` in experts.h."""
+
+    horizon: int
+    _fields_: ClassVar[Fields] = _fields(_I, "kinds horizon") + _fields(_P, "rates mean count")
+
+
+def fill(structure: ctypes.Structure, **arrays: npt.NDArray[np.generic]) -> None:
+    """Put the addresses of contiguous arrays in."""
+    for name, values in arrays.items():
+        if not values.flags.c_contiguous:
+            raise ValueError(f"{name} is not contiguous")
+        setattr(structure, name, at(values))
 
 
 @functools.cache

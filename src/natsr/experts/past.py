@@ -12,7 +12,7 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from natsr.experts.native import Native, Rows, at
+from natsr.experts.native import Native, Rows, fill
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -51,10 +51,17 @@ class Past:
         self._counts = np.zeros(2, dtype=np.int64)  # both, as they are saved
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
+        self._row = np.zeros(channels)  # the newest, as it came
         self._native = Native[Rows]()
 
     def push(self, row: Array) -> None:
         """Take the next row, `(C,)`, NaN where missing."""
+        self._row[:] = row
+        if self._native.library is not None:
+            self._native.library.past_push(self.address(), WILD, YOUNG, SIZE_RATE, LARGEST)
+            self._end = (self.keep if self._end == 2 * self.keep else self._end) + 1
+            self.seen += 1
+            return
         end = self._end
         known = np.isfinite(row)
         if self.seen == 0:
@@ -113,8 +120,9 @@ class Past:
         """Where compiled code finds all this."""
         made = self._native.made
         if made is None:
-            made = Rows(at(self._raw), at(self._clean), at(self._known), at(self._square), at(self._changes))
-            made.channels, made.keep = self.channels, self.keep
+            made = Rows(channels=self.channels, keep=self.keep)
+            fill(made, raw=self._raw, clean=self._clean, known=self._known, row=self._row)
+            fill(made, square=self._square, changes=self._changes)
             self._native.made = made
         made.end, made.seen = self._end, self.seen
         return ctypes.addressof(made)

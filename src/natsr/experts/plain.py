@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from natsr.experts.native import Native, Running, Season, address, at, fill
 from natsr.experts.past import Array, Arrays, Past
 
 
@@ -39,12 +40,20 @@ class Seasonal:
         self._period = period["period"]
         self._cycles = cycles
         self._steps = np.arange(horizon)
+        self._native = Native[Season]()
 
     def observe(self, past: Past) -> None:
         """Nothing to learn."""
 
     def forecast(self, past: Past, out: Array) -> None:
         """Rows a whole number of periods before, the latest that are known."""
+        native = self._native
+        if native.library is not None and out.flags.c_contiguous:
+            if native.made is None:
+                native.made = Season(len(self._steps), self._cycles)
+                fill(native.made, period=self._period)
+            native.library.seasonal_forecast(address(native.made), past.address(), at(out))
+            return
         period = int(self._period[0])
         place = self._steps % period
         whole = past.clean(self._cycles * period).reshape(self._cycles, period, -1)
@@ -71,9 +80,14 @@ class Means:
         self._rates = np.array(rates)[:, None]
         self._mean = np.zeros((len(rates), channels))
         self._count = np.zeros(channels)
+        self._native = Native[Running]()
 
     def observe(self, past: Past) -> None:
         """Move by the newest row."""
+        library = self._native.library
+        if library is not None:
+            library.means_move(self._address(0), past.address())
+            return
         known = past.known_last(1)[0]
         self._count += known
         weight = known * np.maximum(self._rates, 1 / np.maximum(self._count, 1))
@@ -81,8 +95,19 @@ class Means:
 
     def forecast(self, past: Past, out: Array) -> None:
         """The means."""
-        del past
+        library = self._native.library
+        if library is not None and out.flags.c_contiguous:
+            library.means_forecast(self._address(out.shape[1]), past.address(), at(out))
+            return
         out[:] = self._mean[:, None]
+
+    def _address(self, horizon: int) -> int:
+        made = self._native.made
+        if made is None:
+            made = self._native.made = Running(len(self._rates))
+            fill(made, rates=self._rates, mean=self._mean, count=self._count)
+        made.horizon = horizon
+        return address(made)
 
     def arrays(self) -> Arrays:
         """The means and what they are made of."""

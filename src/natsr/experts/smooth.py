@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from natsr.experts.native import Native, Smoothings, address, at, fill
 from natsr.experts.past import Array, Arrays, Flags, Past
 
 #: Degrees of freedom at which a score is the error itself, to the last digits.
@@ -61,12 +62,16 @@ class Smooth:
         self._count = np.zeros(channels)
         self._steps = np.arange(1, horizon + 1)
         powers = self._phi[:, :, None] ** self._steps  # (S, 1, H)
-        self._sums = np.cumsum(powers, 2).transpose(0, 2, 1)  # (S, H, 1): the damped trend so far
+        self._sums = np.cumsum(powers, 2).reshape(len(kinds), horizon, 1)  # the damped trend so far
+        self._native = Native[Smoothings]()
 
     def observe(self, past: Past) -> None:
         """Move everything by the score of the newest row."""
         if int(self._period[0]) != int(self._current[0]):
             self._restart(past)
+        if self._native.library is not None:
+            self._native.library.smooth_move(self._address(), past.address())
+            return
         self._move(past.clean(1)[0], past.known_last(1)[0])
 
     def _move(self, row: Array, known: Flags) -> None:
@@ -103,11 +108,22 @@ class Smooth:
 
     def forecast(self, past: Past, out: Array) -> None:
         """Level, damped trend and season."""
-        del past
+        if self._native.library is not None and out.flags.c_contiguous:
+            self._native.library.smooth_forecast(self._address(), past.address(), at(out))
+            return
         period, phase = self._current.tolist()
         seasons = self._season[(phase + self._steps - 1) % period]  # (H, S, C)
         np.add(seasons.transpose(1, 0, 2), self._level[:, None], out=out)
         out += self._sums * self._trend[:, None]
+
+    def _address(self) -> int:
+        """Where compiled code finds all this."""
+        made = self._native.made
+        if made is None:
+            made = self._native.made = Smoothings(len(self.names), len(self._steps))
+            names = ("alpha", "gamma", "beta", "phi", "dof", "sums")
+            fill(made, **self.arrays(), **{name: getattr(self, f"_{name}") for name in names})
+        return address(made)
 
     def arrays(self) -> Arrays:
         """Everything that the rows have moved."""

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from natsr.experts.columns import Columns, Period
-from natsr.experts.native import Regression, at
+from natsr.experts.native import Regression, at, fill
 from natsr.experts.past import Arrays, Past
 
 
@@ -32,7 +32,7 @@ class Solver:
         source: Describes the regressor.
         channels: Values in a row.
         horizon: Rows ahead.
-        arrays: The expert's, by name.
+        arrays: The expert's, by the names that C knows them by.
         forgetting: What the information weighs one row later.
         ridge: Of each coefficient.
     """
@@ -52,8 +52,7 @@ class Solver:
         each = horizon * (channels if source.shared else 1)
         self._made = Regression(groups, size, outputs // each, each, horizon, int(source.shared))
         self._made.forgetting, self._made.ridge, self._made.strength = forgetting, ridge, math.sqrt(ridge / 2)
-        for name in ("covariance", "weights", "rounded", "error", "errors", "clip", "lift"):
-            setattr(self._made, name, at(arrays[name]))
+        fill(self._made, **arrays)
         self._address = ctypes.addressof(self._made)
         self._kept = [*arrays.values()]  # as long as their addresses are
         self._key: tuple[int, ...] | None = None
@@ -86,7 +85,7 @@ class Solver:
         self._minus = (places[:, :, 2] * self._channels + places[:, :, 3]).astype(np.int32)
         self._sign = places[0, :, 4].astype(np.float64)
         made = self._made
-        made.plus, made.minus, made.sign = at(self._plus), at(self._minus), at(self._sign)
+        fill(made, plus=self._plus, minus=self._minus, sign=self._sign)
         made.one, made.waves, made.kinds = columns.one, columns.waves, len(columns.kinds)
         for number, (period, harmonics) in enumerate(columns.kinds):
             made.periods[number], made.harmonics[number] = at(period), harmonics

@@ -10,6 +10,7 @@ typedef struct {
     double *raw, *clean; /* (2 keep, C) */
     uint8_t *known;
     double *square, *changes; /* (C) */
+    const double *row;        /* (C): the newest, as it came */
     int64_t channels, keep, end, seen;
 } past;
 
@@ -35,6 +36,34 @@ typedef struct {
     columns x;
 } rls;
 
+/* natsr.experts.smooth. */
+typedef struct {
+    int64_t kinds, horizon;
+    int64_t *current;                                 /* the period, and the phase of the next row */
+    const double *alpha, *gamma, *beta, *phi, *dof;   /* (S) */
+    const double *sums;                               /* (S, H): the damped trend so far */
+    double *level, *trend, *variance, *season, *rows; /* (S, C), three times; (longest, S, C); (longest, C) */
+    double *count;                                    /* (C) */
+} smooth;
+
+/* natsr.experts.plain: one period, or several running means. */
+typedef struct {
+    int64_t horizon, cycles;
+    const int64_t *period;
+} seasonal;
+
+typedef struct {
+    int64_t kinds, horizon;
+    const double *rates;  /* (S) */
+    double *mean, *count; /* (S, C), (C) */
+} means;
+
+EXPORT void past_push(past *p, double wild, double young, double rate, double largest);
+EXPORT void smooth_move(const smooth *s, const past *p);
+EXPORT void smooth_forecast(const smooth *s, const past *p, double *out);
+EXPORT void seasonal_forecast(const seasonal *s, const past *p, double *out);
+EXPORT void means_move(const means *s, const past *p);
+EXPORT void means_forecast(const means *s, const past *p, double *out);
 EXPORT int64_t rls_room(const rls *s, int64_t rows);
 EXPORT int rls_take(const rls *s, const past *p, int64_t count, int64_t first, int64_t due);
 EXPORT void rls_forecast(const rls *s, const past *p, double *out);
