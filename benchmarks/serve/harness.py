@@ -168,9 +168,25 @@ class Served:
             os.kill(self.pid, signal.SIGKILL)
 
     def memory_mib(self) -> float:
-        """Memory of the process that is its own or shared with the nursery."""
+        """Memory of the process, its own or shared with the nursery, and what its children have of their own."""
         fields = Path(f"/proc/{self.pid}/statm").read_text().split()
-        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        own = sum(private_kib(child) for child in self.children()) / 2**10
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20 + own
+
+    def children(self) -> list[int]:
+        """The processes that learn."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # one that has just ended
+                if int(path.read_text().rpartition(")")[2].split()[1]) == self.pid:
+                    found.append(int(path.parent.name))
+        return found
+
+
+def private_kib(pid: int) -> int:
+    """Memory that a process shares with nobody."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean:", "Private_Dirty:")))
 
 
 @contextmanager

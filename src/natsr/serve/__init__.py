@@ -13,6 +13,8 @@ learners only save time. So whatever is killed when, the same rows give the same
 | `journal`   | the one writer: many requests in one durable commit                                         |
 | `snapshots` | learners on disk                                                                            |
 | `series`    | one series in memory                                                                        |
+| `learner`   | one learner as the service uses it; `processes` has those that live in another process      |
+| `lanes`     | whose turn it is                                                                            |
 | `learners`  | the threads that learn: one at a time for each series, cold ones leave memory               |
 | `service`   | the verbs: create, observe, forecast, look back, delete                                     |
 | `tokens`    | who may do what                                                                             |

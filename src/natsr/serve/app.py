@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from natsr.serve import pages, routes
 from natsr.serve.faults import ApiError, storage_error
 from natsr.serve.guard import Guard
+from natsr.serve.learner import Workshop
 from natsr.serve.routes import Answer, service_of
 from natsr.serve.service import Service
 from natsr.serve.settings import ServeSettings
@@ -24,10 +25,15 @@ from natsr.version import __version__
 _WORDS = {404: "there is nothing at this path", 405: "this path does not take this method"}
 
 
-def make_app(settings: ServeSettings) -> FastAPI:
-    """The application; the state is opened now, so that what is wrong with it is told before anything listens."""
+def make_app(settings: ServeSettings, workshops: Sequence[Workshop] = ()) -> FastAPI:
+    """The application; the state is opened now, so that what is wrong with it is told before anything listens.
+
+    Args:
+        settings: What is served.
+        workshops: Where learners live, one for each thread that learns; without them, in this process.
+    """
     tokens = Tokens(settings.tokens) if settings.tokens else None
-    service = Service(settings)
+    service = Service(settings, workshops)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

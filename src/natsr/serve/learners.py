@@ -1,8 +1,9 @@
 """The threads that learn: the log's rows, in order, one thread at a time for each series.
 
 Learning is a function of the log and of nothing else: every row is observed alone and in order, whether it came alone
-or with a thousand others, before a crash or after it. The threads take turns: a series gives way after a slice of
-rows, and between two rows to a question about any series. Learners that were not used for longest leave memory when
+or with a thousand others, before a crash or after it. Each thread has a place where its learners live, usually a
+process of its own, and a lane of series that wait for it (`lanes`). A series gives way after a slice of rows, and
+between two rows to a question about any series of the lane. Learners that were not used for longest leave memory when
 there are too many; a snapshot and the rows after it bring them back.
 """
 
@@ -13,8 +14,8 @@ import json
 import logging
 import threading
 import time as clock
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -22,12 +23,13 @@ import numpy as np
 import torch
 from sqlalchemy.exc import SQLAlchemyError
 
-from natsr.live import Live
 from natsr.serve.admit import Tail, unpacked
-from natsr.serve.answers import by_column, forecast_answer, kept, plain
+from natsr.serve.answers import by_column, forecast_answer, kept
 from natsr.serve.events import Bus
 from natsr.serve.faults import ApiError
 from natsr.serve.journal import Journal
+from natsr.serve.lanes import Lane, Lanes
+from natsr.serve.learner import Here, Learner, LostError, Workshop
 from natsr.serve.meters import Meters
 from natsr.serve.series import Series, Task, Waiter
 from natsr.serve.settings import ServeSettings
@@ -51,19 +53,25 @@ PATIENCE = 60.0
 class Learners:
     """A pool of threads; `start` and `stop` it."""
 
-    def __init__(self, parts: tuple[Store, Journal, Snapshots], bus: Bus, meters: Meters, settings: ServeSettings):
+    def __init__(
+        self,
+        parts: tuple[Store, Journal, Snapshots],
+        bus: Bus,
+        meters: Meters,
+        settings: ServeSettings,
+        workshops: Sequence[Workshop] = (),
+    ) -> None:
         self._store, self._journal, self._snapshots = parts
         self._bus, self._meters, self._settings = bus, meters, settings
-        self._changed = threading.Condition()
-        self._urgent: deque[Series] = deque()
-        self._ready: deque[Series] = deque()
+        self._lanes = Lanes(workshops or [Here()] * settings.workers)
+        self._lock = self._lanes.lock
         self._resident: OrderedDict[str, Series] = OrderedDict()
         self._failed: set[Series] = set()
         self._looked = 0.0
         self._stopping = False
         self._threads = [
-            threading.Thread(target=self._run, name=f"natsr-learner-{number}", daemon=True)
-            for number in range(settings.workers)
+            threading.Thread(target=self._run, args=(lane,), name=f"natsr-learner-{number}", daemon=True)
+            for number, lane in enumerate(self._lanes.every)
         ]
 
     def start(self) -> None:
@@ -73,14 +81,14 @@ class Learners:
 
     def stop(self) -> None:
         """End after the rows in hand; take a snapshot of everything that the last one has not seen."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
-            self._changed.notify_all()
+            self._lanes.wake_all()
         for thread in self._threads:
             thread.join()
         for series in list(self._resident.values()):
             self._keep(series)
-            series.live = None
+            self._let_go(series)
             self._dismiss(series, _gone(series))
         self._resident.clear()
 
@@ -98,14 +106,14 @@ class Learners:
 
     def wake(self, series: Series) -> None:
         """Rows have come."""
-        with self._changed:
-            self._queue(series)
+        with self._lock:
+            self._lanes.queue(series)
 
-    def ask(self, series: Series, question: Callable[[Live], T]) -> Future[T]:
+    def ask(self, series: Series, question: Callable[[Learner], T]) -> Future[T]:
         """Ask the learner something that does not change it; answered between two rows."""
         future: Future[T] = Future()
 
-        def run(live: Live) -> None:
+        def run(live: Learner) -> None:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(question(live))
@@ -116,74 +124,61 @@ class Learners:
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
 
-        with self._changed:
+        with self._lock:
             if series.failure is not None:
                 fail(_unwell(series))
             elif self._stopping or series.deleted:
                 fail(_gone(series))
             else:
                 series.tasks.append(Task(run, fail))
-                self._queue(series)
+                self._lanes.queue(series)
         return future
 
     def wait(self, series: Series, seq: int) -> Future[None]:
         """Until so many rows of the log are learned."""
         future: Future[None] = Future()
-        with self._changed:
+        with self._lock:
             if series.sure and series.learned.seq >= seq:
                 future.set_result(None)
             else:
                 series.waiters = [one for one in series.waiters if not one.future.cancelled()] + [Waiter(seq, future)]
-                self._queue(series)
+                self._lanes.queue(series)
         return future
 
     def forget(self, series: Series) -> None:
         """The series is deleted."""
-        with self._changed:
+        with self._lock:
             series.deleted = True
             self._failed.discard(series)
-            self._queue(series)
+            self._lanes.queue(series)
 
     # ---- turns ---------------------------------------------------------------------------------------------------
 
-    def _queue(self, series: Series) -> None:
-        """Have its turn come; the lock is held."""
-        if series.queued or series.busy:
-            if series.tasks and series.queued and series not in self._urgent:
-                self._urgent.append(series)  # and again, later, in the other queue: then it has nothing to do
-            return
-        if series.retry_at > clock.monotonic():
-            return
-        series.queued = True
-        (self._urgent if series.tasks or series.deleted else self._ready).append(series)
-        self._changed.notify()
-
-    def _run(self) -> None:
+    def _run(self, lane: Lane) -> None:
         torch.set_num_threads(1)  # the matrices are small, and the same number of threads gives the same last bit
-        while (series := self._next()) is not None:
+        while (series := self._next(lane)) is not None:
             try:
-                self._turn(series)
+                self._turn(series, lane)
                 self._well(series)
+            except LostError as error:
+                log.error("%s; its series go on in this process", error)
+                lane.workshop = Here()
+                self._fail(series, error)
             except Exception as error:
                 log.exception("learning series %s failed; it is tried again", series.key)
                 self._fail(series, error)
             self._release(series)
             self._make_room()
 
-    def _next(self) -> Series | None:
-        with self._changed:
+    def _next(self, lane: Lane) -> Series | None:
+        with self._lock:
             while True:
                 if self._stopping:
                     return None
                 self._look()
-                queue = self._urgent or self._ready
-                while queue:
-                    series = queue.popleft()
-                    if series.queued and not series.busy:
-                        series.queued, series.busy = False, True
-                        return series
-                    queue = self._urgent or self._ready
-                self._changed.wait(TICK)
+                if (series := self._lanes.next(lane)) is not None:
+                    return series
+                lane.changed.wait(TICK)
 
     def _look(self) -> None:
         """Give a turn to what is due by the clock: a snapshot, or another try."""
@@ -193,33 +188,34 @@ class Learners:
         self._looked = now
         for series in list(self._failed):
             if now >= series.retry_at:
-                self._queue(series)
+                self._lanes.queue(series)
         for series in self._resident.values():
             if series.dirty_since and now - series.dirty_since > self._settings.snapshot_seconds:
-                self._queue(series)
+                self._lanes.queue(series)
 
     def _release(self, series: Series) -> None:
-        with self._changed:
+        with self._lock:
             series.busy = False
             if series.live is not None:
                 self._resident[series.id] = series
                 self._resident.move_to_end(series.id)
             else:
                 self._resident.pop(series.id, None)
+                self._lanes.leave(series)
             if series.tasks or (series.live is not None if series.deleted else series.pending):
-                self._queue(series)
+                self._lanes.queue(series)
         if series.waiters:  # who began to wait while the last row was learned
             self._tell(series)
 
     def _well(self, series: Series) -> None:
         if series.failure is not None:
-            with self._changed:
+            with self._lock:
                 series.failures, series.failure, series.retry_at = 0, None, 0.0
                 self._failed.discard(series)
 
     def _dismiss(self, series: Series, error: Exception) -> None:
         """Tell everyone who waits for an answer that there is none."""
-        with self._changed:
+        with self._lock:
             tasks, waiters = list(series.tasks), list(series.waiters)
             series.tasks.clear()
             series.waiters = []
@@ -231,26 +227,26 @@ class Learners:
 
     def _fail(self, series: Series, error: Exception) -> None:
         """Begin again from the snapshot, a little later each time."""
-        with self._changed:
+        with self._lock:
             series.failures += 1
             series.retry_at = clock.monotonic() + min(LONGEST_RETRY, 0.5 * 2 ** min(series.failures, 10))
             series.failure = f"{type(error).__name__}: {error}"[:300]
-            series.live = None
             series.learned = Tail(series.snapshot, None)
             self._failed.add(series)
+        self._let_go(series)
         self._dismiss(series, _unwell(series))
         self._meters.learn_failures.inc()
 
     # ---- one turn ------------------------------------------------------------------------------------------------
 
-    def _turn(self, series: Series) -> None:
+    def _turn(self, series: Series, lane: Lane) -> None:
         if series.deleted:
-            series.live = None
+            self._let_go(series)
             series.unsaved = []
             self._snapshots.drop(series.id)
             self._dismiss(series, _gone(series))
             return
-        live = series.live = series.live or self._load(series)
+        live = series.live = series.live or self._load(series, lane.workshop)
         self._answer(series, live)
         until = clock.monotonic() + SLICE_SECONDS
         rows = self._store.rows_after(series.id, series.learned.time, SLICE_ROWS) if series.pending else []
@@ -259,43 +255,43 @@ class Learners:
         for row in rows:
             self._learn(series, live, row)
             self._answer(series, live)
-            if self._stopping or self._urgent or clock.monotonic() > until:
+            if self._stopping or lane.urgent or clock.monotonic() > until:
                 break
         if len(series.unsaved) >= TOGETHER:
             self._flush(series)
         if self._due(series):
             self._keep(series)
 
-    def _load(self, series: Series) -> Live:
+    def _load(self, series: Series, workshop: Workshop) -> Learner:
         """From the snapshot if there is one that the log agrees with, or from the beginning."""
-        live = self._snapshots.get(series.id)
+        live = self._snapshots.get(series.id, workshop)
         series.learned = Tail()
         if live is not None:
             origin = int(live.forecast().origin.astype("datetime64[s]").astype(np.int64))
             seq = self._store.seq_at(series.id, origin)
             if seq is None:
                 log.warning("the snapshot of %s has seen rows that the log lacks; all is learned again", series.key)
+                live.leave()
                 live = None
             else:
                 series.learned = Tail(seq, origin)
-                series.latest, series.health = live.forecast(), plain(live.health())
+                series.latest, series.health = live.forecast(), live.health()
         series.snapshot, series.sure = series.learned.seq, True
         self._tell(series)
         self._meters.loads.inc()
-        return live if live is not None else series.fresh()
+        return live if live is not None else workshop.fresh(series.row.settings)
 
-    def _learn(self, series: Series, live: Live, row: LogRow) -> None:
-        values = unpacked(row.row)
+    def _learn(self, series: Series, live: Learner, row: LogRow) -> None:
         started = clock.perf_counter()
         try:
-            live.observe(np.datetime64(row.time, "s"), values)
+            live.learn(row.time, row.row)
         except DataError as error:  # whoever wrote the log has checked it, so this is a change of the rules
             log.error("row %s of series %s was not learned: %s", row.time, series.key, error)
             self._meters.unlearned.inc()
         self._meters.learn_seconds.observe(clock.perf_counter() - started)
-        forecast, health = live.forecast(), plain(live.health())
+        forecast, health = live.forecast(), live.health()
         series.latest, series.health = forecast, health
-        with self._changed:
+        with self._lock:
             series.unsaved = [*series.unsaved[-MOST:], kept(forecast, health)]
         series.learned = Tail(row.seq, row.time)
         series.dirty_since = series.dirty_since or clock.monotonic()
@@ -303,18 +299,18 @@ class Learners:
             self._tell(series)
         if self._bus.watched(series.key):
             news = {"key": series.key, "seq": row.seq, "time": str(np.datetime64(row.time, "s"))}
-            more = {"values": by_column(values, series.columns), "pending": series.pending, "health": health}
+            more = {"values": by_column(unpacked(row.row), series.columns), "pending": series.pending, "health": health}
             self._bus.publish(series.key, {**news, **more, "forecast": forecast_answer(forecast)})
 
     def _tell(self, series: Series) -> None:
-        with self._changed:
+        with self._lock:
             reached = [one for one in series.waiters if one.seq <= series.learned.seq]
             series.waiters = [one for one in series.waiters if one.seq > series.learned.seq]
         for one in reached:
             if one.future.set_running_or_notify_cancel():
                 one.future.set_result(None)
 
-    def _answer(self, series: Series, live: Live) -> None:
+    def _answer(self, series: Series, live: Learner) -> None:
         while series.tasks:
             series.tasks.popleft().run(live)
 
@@ -330,7 +326,7 @@ class Learners:
         rows = tuple(series.unsaved)
 
         def written(_: None) -> None:
-            with self._changed:
+            with self._lock:
                 series.unsaved = [row for row in series.unsaved if row.origin > rows[-1].origin]
 
         return self._journal.submit(
@@ -348,7 +344,7 @@ class Learners:
             if series.unsaved:  # first: a replay after the snapshot would not make these again
                 self._flush(series).result(PATIENCE)
             self._snapshots.put(series.id, live)
-        except (StateError, ApiError, TimeoutError, OSError, SQLAlchemyError) as error:
+        except (StateError, LostError, ApiError, TimeoutError, OSError, SQLAlchemyError) as error:
             log.error("no snapshot of series %s: %s", series.key, error)
             self._missed(series)
             return
@@ -371,7 +367,7 @@ class Learners:
     def _make_room(self) -> None:
         """Let the learners go that were not used for longest, until there are no more than allowed."""
         while True:
-            with self._changed:
+            with self._lock:
                 over = len(self._resident) - self._settings.resident
                 idle = (one for one in self._resident.values() if not one.busy and not one.queued)
                 series = next(idle, None) if over > 0 else None
@@ -379,9 +375,16 @@ class Learners:
                     return
                 series.busy = True
             self._keep(series)
-            series.live = None
+            self._let_go(series)
             self._meters.evictions.inc()
             self._release(series)
+
+    def _let_go(self, series: Series) -> None:
+        """Let the learner leave memory."""
+        live, series.live = series.live, None
+        if live is not None:
+            with contextlib.suppress(LostError):  # then it has left already
+                live.leave()
 
 
 def _gone(series: Series) -> ApiError:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from natsr.intake import step_seconds
-from natsr.live import Live, LiveForecast
+from natsr.live import LiveForecast
 from natsr.serve.admit import Tail
+from natsr.serve.learner import Learner
 from natsr.serve.store import ForecastRow, SeriesRow
 
 #: What `Live.health` says.
@@ -27,7 +28,7 @@ class Waiter(NamedTuple):
 class Task(NamedTuple):
     """A question to the learner, and how to tell who asked that there is no answer."""
 
-    run: Callable[[Live], None]
+    run: Callable[[Learner], None]
     fail: Callable[[Exception], None]
 
 
@@ -46,6 +47,7 @@ class Series:
         sure: Whether the learner itself has said so; until it has been in memory, only a note says how far it is.
         snapshot: Rows that the newest snapshot has seen.
         live: The learner, if it is in memory.
+        home: Which of the threads it belongs to meanwhile.
         latest: The newest forecast, at the usual levels.
         health: After the last row learned.
         unsaved: Forecasts made that are not in the database yet.
@@ -63,7 +65,8 @@ class Series:
     learned: Tail
     snapshot: int
     health: Health
-    live: Live | None = None
+    live: Learner | None = None
+    home: int | None = None
     latest: LiveForecast | None = None
     unsaved: list[ForecastRow] = field(default_factory=list)
     tasks: deque[Task] = field(default_factory=deque)
@@ -104,7 +107,3 @@ class Series:
     def pending(self) -> int:
         """Rows kept but not yet learned."""
         return max(0, self.tail.seq - self.learned.seq)
-
-    def fresh(self) -> Live:
-        """A learner that has seen nothing."""
-        return Live(**self.row.settings)

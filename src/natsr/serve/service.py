@@ -23,6 +23,7 @@ from natsr.serve.answers import KEPT_LEVEL, kept_numbers, numbers, pairs
 from natsr.serve.events import Bus
 from natsr.serve.faults import ApiError
 from natsr.serve.journal import Journal
+from natsr.serve.learner import Learner, Workshop
 from natsr.serve.learners import Learners
 from natsr.serve.meters import Meters
 from natsr.serve.series import Series
@@ -54,7 +55,7 @@ class Looked(NamedTuple):
 class Service:
     """Everything that runs; `start` and `close` it."""
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServeSettings, workshops: Sequence[Workshop] = ()) -> None:
         self.settings = settings
         self.bus, self.meters = Bus(), Meters()
         self.store = Store(settings.state)
@@ -65,7 +66,7 @@ class Service:
             raise
         self._snapshots = snapshots_of(self.store)
         parts = (self.store, self._journal, self._snapshots)
-        self.learners = Learners(parts, self.bus, self.meters, settings)
+        self.learners = Learners(parts, self.bus, self.meters, settings, workshops)
         self._series: dict[str, Series] = {}
         self._creating: dict[str, Series] = {}
         self.ready = False
@@ -216,7 +217,7 @@ class Service:
             chosen = {level: latest.intervals[level] for level in levels}
             return LiveForecast(latest.origin, latest.times, latest.columns, latest.mean, chosen)
 
-        def question(live: Live) -> LiveForecast:
+        def question(live: Learner) -> LiveForecast:
             try:
                 return live.forecast(levels)
             except DataError:

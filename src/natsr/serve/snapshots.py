@@ -18,8 +18,8 @@ from typing import Protocol
 
 from sqlalchemy import Engine, delete, insert, select
 
-from natsr.live import Live
 from natsr.serve import tables
+from natsr.serve.learner import Learner, LostError, Workshop
 from natsr.serve.store import Store
 from natsr.types import NatsrError
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 class Snapshots(Protocol):
     """Where they are kept."""
 
-    def put(self, owner: str, live: Live) -> None:
+    def put(self, owner: str, live: Learner) -> None:
         """Keep the learner in place of the snapshot before, durably and all or nothing."""
 
-    def get(self, owner: str) -> Live | None:
+    def get(self, owner: str, workshop: Workshop) -> Learner | None:
         """The learner, if there is a snapshot that can be read."""
 
     def drop(self, owner: str) -> None:
@@ -47,9 +47,11 @@ def snapshots_of(store: Store) -> Snapshots:
     return Folders(store.folder / "snapshots") if store.folder else Blobs(store.engine)
 
 
-def _loaded(folder: Path, owner: str) -> Live | None:
+def _loaded(folder: Path, owner: str, workshop: Workshop) -> Learner | None:
     try:
-        return Live.load(folder)
+        return workshop.load(folder)
+    except LostError:
+        raise  # that says nothing about the snapshot
     except NatsrError as error:
         log.warning("the snapshot of series %s cannot be used, its rows are learned again: %s", owner, error)
         return None
@@ -61,14 +63,14 @@ class Folders:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def put(self, owner: str, live: Live) -> None:
+    def put(self, owner: str, live: Learner) -> None:
         """See `Snapshots`."""
         live.save(self._root / owner)
 
-    def get(self, owner: str) -> Live | None:
+    def get(self, owner: str, workshop: Workshop) -> Learner | None:
         """See `Snapshots`."""
         folder = self._root / owner
-        return _loaded(folder, owner) if (folder / "manifest.json").exists() else None
+        return _loaded(folder, owner, workshop) if (folder / "manifest.json").exists() else None
 
     def drop(self, owner: str) -> None:
         """See `Snapshots`."""
@@ -88,7 +90,7 @@ class Blobs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def put(self, owner: str, live: Live) -> None:
+    def put(self, owner: str, live: Learner) -> None:
         """See `Snapshots`."""
         with tempfile.TemporaryDirectory(prefix="natsr-") as folder:
             live.save(folder)
@@ -104,7 +106,7 @@ class Blobs:
             connection.execute(delete(kept).where(kept.c.series == owner))
             connection.execute(insert(kept).values(series=owner, size=len(content), content=content))
 
-    def get(self, owner: str) -> Live | None:
+    def get(self, owner: str, workshop: Workshop) -> Learner | None:
         """See `Snapshots`."""
         kept = tables.snapshots
         with self._engine.connect() as connection:
@@ -114,7 +116,7 @@ class Blobs:
         with tempfile.TemporaryDirectory(prefix="natsr-") as folder:
             with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(content)) as archive:
                 archive.extractall(folder)
-            return _loaded(Path(folder), owner)
+            return _loaded(Path(folder), owner, workshop)
 
     def drop(self, owner: str) -> None:
         """See `Snapshots`; the database did it already, together with the series."""

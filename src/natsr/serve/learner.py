@@ -1,0 +1,115 @@
+"""One learner as the service uses it: rows as the log has them go in, the newest forecast and health come out.
+
+`Learner` is what the threads of `learners` talk to, and `Workshop` is where one is made. A `Local` one lives in this
+process; `processes` has those that live in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from natsr.live import LEVELS, Live, LiveForecast
+from natsr.serve.admit import unpacked
+from natsr.serve.answers import plain
+from natsr.types import DataError, NatsrError
+
+
+class LostError(NatsrError):
+    """The process that a learner lived in is gone; the log has everything that it knew."""
+
+
+class Learner(Protocol):
+    """A forecaster that lives on one series."""
+
+    def learn(self, time: int, row: bytes) -> None:
+        """Take the next row of the log.
+
+        Raises:
+            DataError: It was not taken, and nothing has changed.
+        """
+
+    def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
+        """What is expected of the next rows; changes nothing."""
+
+    def health(self) -> dict[str, Any]:
+        """How it is doing, as JSON has it."""
+
+    def save(self, folder: str | Path) -> None:
+        """Write it into a folder, all or nothing."""
+
+    def leave(self) -> None:
+        """It is not needed any more."""
+
+
+class Workshop(Protocol):
+    """Where learners are made, and live."""
+
+    def fresh(self, settings: Mapping[str, Any]) -> Learner:
+        """One that has seen nothing; `settings` are the arguments of `natsr.Live`."""
+
+    def load(self, folder: str | Path) -> Learner:
+        """One that goes on from what `save` wrote."""
+
+
+class Local:
+    """A learner in this process."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self.columns = tuple(live.columns)
+        self._width = len(live.columns) + len(live.exogenous) + len(live.known)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has seen nothing yet."""
+        return self._live.health()["rows"] == 0
+
+    def learn(self, time: int, row: bytes) -> None:
+        """See `Learner`."""
+        values, future = given(row, self._width, self._live.known)
+        if future is None:
+            self._live.observe(np.datetime64(time, "s"), values)
+        else:
+            self._live.observe(np.datetime64(time, "s"), values, future)
+
+    def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
+        """See `Learner`."""
+        return self._live.forecast(levels)
+
+    def health(self) -> dict[str, Any]:
+        """See `Learner`."""
+        return plain(self._live.health())
+
+    def save(self, folder: str | Path) -> None:
+        """See `Learner`."""
+        self._live.save(folder)
+
+    def leave(self) -> None:
+        """See `Learner`."""
+
+
+class Here:
+    """This process."""
+
+    def fresh(self, settings: Mapping[str, Any]) -> Local:
+        """See `Workshop`."""
+        return Local(Live(**settings))
+
+    def load(self, folder: str | Path) -> Local:
+        """See `Workshop`."""
+        return Local(Live.load(folder))
+
+
+def given(row: bytes, width: int, known: Sequence[str]) -> tuple[Any, dict[str, list[float]] | None]:
+    """A row of the log as `Live.observe` takes it: its values, and the plan of the `known` columns if one was told."""
+    numbers = unpacked(row)
+    if len(numbers) == width:
+        return numbers, None
+    if len(numbers) < width or not known or (len(numbers) - width) % len(known):
+        raise DataError(f"a row of the log has {len(numbers)} numbers, expected {width}; was the state changed?")
+    plan = numbers[width:].reshape(-1, len(known))
+    return numbers[:width], {name: plan[:, place].tolist() for place, name in enumerate(known)}
