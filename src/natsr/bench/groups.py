@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from natsr.bench import loops
 from natsr.bench.cells import Cell, Result, load_for, make_for, rehearsal, result_of, run_cell, warm_up
+from natsr.bench.loops import Made
 from natsr.evaluate import Moment, evaluate
 from natsr.fleet.choice import SIZE, Way, chosen
 from natsr.fleet.instep import in_step
@@ -49,23 +51,30 @@ def run(cells: Sequence[Cell], progress: Progress = silent, way: Way | None = No
         progress: Called with (done, of, what) during each run.
         way: How to step those that can be stepped together; measured unless said otherwise.
     """
+    alone: list[Cell] = []
+    whole: list[Sequence[Made]] = []
     for group in groups(cells):
-        alone: list[Cell] = []
         for members in _shapes(group, alone):
-            for start in range(0, len(members), MOST):
-                yield from _run(members[start : start + MOST], progress, way)
-        for cell in alone:
-            yield run_cell(cell, progress)
-
-
-Made = tuple[Cell, Forecaster]
+            whole += [members[start : start + MOST] for start in range(0, len(members), MOST)]
+    device = [members for members in whole if loops.fits(members)]
+    for results in loops.run(device):
+        yield from results
+    for left in whole:
+        if left not in device:
+            yield from _run(left, progress, way)
+    for cell in alone:
+        yield run_cell(cell, progress)
 
 
 def _shapes(group: Sequence[Cell], alone: list[Cell]) -> list[list[Made]]:
     """Cells with their forecasters, by shape; those that run alone are put there."""
     found: dict[Shape, list[Made]] = {}
     try:
-        task = load_for(group[0]).task(group[0].window, group[0].horizon) if len(group) > 1 else None
+        task = (
+            load_for(group[0]).task(group[0].window, group[0].horizon)
+            if len(group) > 1 or group[0].device != "cpu"
+            else None
+        )
     except NatsrError:
         task = None  # each cell will tell it as its own error
     for cell in group:
@@ -90,7 +99,7 @@ def _run(members: Sequence[Made], progress: Progress, way: Way | None) -> Iterat
     cells, forecasters = [cell for cell, _ in members], [forecaster for _, forecaster in members]
     if len(cells) > 1:
         way = chosen(forecasters) if way is None else way
-        if way.size:
+        if way.size or way.compiled:
             try:
                 yield from run_together(cells, forecasters, way, progress)
                 return
@@ -138,5 +147,5 @@ def run_together(
     results = []
     for name, cell, member in zip(names, cells, members, strict=True):
         scores[name].seconds = total / len(cells)
-        results.append(result_of(cell, scores[name], member, warm_seconds))
+        results.append(result_of(cell, scores[name], member.info(), warm_seconds))
     return results

@@ -10,6 +10,7 @@ import torch
 
 from natsr.fleet.apart import Apart, Tiles
 from natsr.fleet.base import Learners
+from natsr.fleet.compiled import Compiled
 from natsr.fleet.shape import Shape, shape_of
 from natsr.forecasters.base import Forecaster
 from natsr.types import Example
@@ -21,27 +22,30 @@ _SETTLE, _TIMED = 2, 4  # steps before the clock runs, and steps that are timed
 
 
 class Way(NamedTuple):
-    """A way of stepping: so many learners in a tile (0: each on its own), so many threads."""
+    """A way of stepping: so many learners in a tile (0: each on its own), so many threads, in one call of C or not."""
 
     size: int
     threads: int
+    compiled: bool = False
 
-    def of(self, forecasters: Sequence[Forecaster]) -> Apart | Tiles:
+    def of(self, forecasters: Sequence[Forecaster]) -> Apart | Compiled | Tiles:
         """The forecasters as learners that are stepped so."""
+        if self.compiled:
+            return Compiled(forecasters, self.threads)
         if not self.size:
             return Apart(forecasters, self.threads)
         return Tiles(forecasters, self.size, self.threads)
 
 
-_known: dict[tuple[Shape, int, int], Way] = {}
+_known: dict[tuple[Shape, bool, int, int], Way] = {}
 
 
-def best(forecasters: Sequence[Forecaster], threads: int | None = None) -> Apart | Tiles:
+def best(forecasters: Sequence[Forecaster], threads: int | None = None) -> Apart | Compiled | Tiles:
     """The forecasters as learners, stepped in the fastest way.
 
-    On a GPU they step together. On a CPU a few steps of noise are timed, each learner on its own and in
-    tiles; after that the forecasters' states are put back. Learners that are not of one shape step on their own,
-    without a trial.
+    On a GPU they step together. On a CPU a few steps of noise are timed, each learner on its own (in one call of C if
+    they are compiled) and in tiles; after that the forecasters' states are put back. Learners that are not of one shape
+    step on their own, without a trial.
 
     Args:
         forecasters: One for each learner, for one task.
@@ -61,15 +65,16 @@ def chosen(forecasters: Sequence[Forecaster], threads: int | None = None) -> Way
         return Way(len(forecasters), 1)
     if len(forecasters) == 1:
         return Way(0, 1)
-    key = (shape, min(len(forecasters), _TRIED), count)
+    alone = Way(0, count, Compiled.fits(forecasters))
+    key = (shape, alone.compiled, min(len(forecasters), _TRIED), count)
     if key not in _known:
-        _known[key] = _measured(forecasters, shape, count)
+        _known[key] = _measured(forecasters, shape, alone)
     return _known[key]
 
 
-def _measured(forecasters: Sequence[Forecaster], shape: Shape, threads: int) -> Way:
-    tried = forecasters[:_TRIED]
-    ways = [Way(0, threads), Way(SIZE, threads)]
+def _measured(forecasters: Sequence[Forecaster], shape: Shape, alone: Way) -> Way:
+    tried, threads = forecasters[:_TRIED], alone.threads
+    ways = [alone, Way(SIZE, threads)]
     if threads > 1:  # Python between short kernels can make threads slower than none
         ways += [way._replace(threads=1) for way in ways]
     states = [forecaster.state_dict() for forecaster in tried]

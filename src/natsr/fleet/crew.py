@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
+import torch
 from torch import Tensor
 
 from natsr.fleet.apart import Apart, Tiles
 from natsr.fleet.choice import SIZE, Way, chosen
+from natsr.fleet.compiled import Compiled
 from natsr.fleet.shape import Shape, shape_of
 from natsr.forecasters.base import Forecast, Forecaster
 from natsr.types import Example, OptionError, State
 
 T = TypeVar("T")
 Stepping = Literal["auto", "together", "apart"]
+Group: TypeAlias = tuple[Shape | str, bool]  # what its learners share, and whether their steps are compiled
 _ENOUGH = 4  # learners of one shape from which it is worth measuring how to step them
 
 
@@ -37,22 +40,28 @@ class Crew:
 
     def __init__(self, stepping: Stepping = "auto", threads: int | None = None) -> None:
         self._stepping, self._threads = stepping, threads
-        self._groups: dict[Shape | str, Apart | Tiles] = {}
-        self._seats: list[tuple[Shape | str, int]] = []  # group, and place in it
-        self._settled: set[Shape | str] = set()  # groups whose way of stepping is decided
+        self._groups: dict[Group, Apart | Compiled | Tiles] = {}
+        self._seats: list[tuple[Group, int]] = []  # group, and place in it
+        self._settled: set[Group] = set()  # groups whose way of stepping is decided
 
     def __len__(self) -> int:
         return len(self._seats)
+
+    @property
+    def _workers(self) -> int:
+        return self._threads or torch.get_num_threads()
 
     def join(self, forecaster: Forecaster) -> Seat:
         """Take in a forecaster; it is to be used through its seat from then on."""
         shape = shape_of(forecaster)
         # Learners that have no batched step form a group for each task, and are stepped apart.
-        group: Shape | str = f"{forecaster.task}" if isinstance(shape, str) else shape
+        compiled = Compiled.fits([forecaster])
+        group: Group = (f"{forecaster.task}" if isinstance(shape, str) else shape, compiled)
         here = self._groups.get(group)
         if here is None:
             together = self._stepping == "together" and not isinstance(shape, str)
-            here = self._groups[group] = Tiles([forecaster], SIZE) if together else Apart([forecaster])
+            way = Way(SIZE, 1) if together else Way(0, self._workers if compiled else 1, compiled)
+            here = self._groups[group] = way.of([forecaster])
             if self._stepping != "auto" or isinstance(shape, str):
                 self._settled.add(group)
         else:
@@ -61,7 +70,7 @@ class Crew:
         self._settle(group)
         return Seat(self, len(self._seats) - 1)
 
-    def _settle(self, group: Shape | str) -> None:
+    def _settle(self, group: Group) -> None:
         """Once there are enough, measure how they are stepped fastest."""
         here = self._groups[group]
         if group in self._settled or len(here) < _ENOUGH:
@@ -79,7 +88,7 @@ class Crew:
         tiled = any(isinstance(group, Tiles) for group in self._groups.values())
         return "together" if tiled else "apart"
 
-    def place(self, seat: int) -> tuple[Apart | Tiles, int]:
+    def place(self, seat: int) -> tuple[Apart | Compiled | Tiles, int]:
         """Where a learner is."""
         group, number = self._seats[seat]
         return self._groups[group], number
@@ -104,7 +113,7 @@ class Crew:
                         found[seat] = forecast
         return found
 
-    def _spread(self, group: Shape | str, count: int, given: dict[int, T]) -> Sequence[T | None]:
+    def _spread(self, group: Group, count: int, given: dict[int, T]) -> Sequence[T | None]:
         """What is given to the learners of a group, in their order."""
         row: list[T | None] = [None] * count
         for seat, one in given.items():
