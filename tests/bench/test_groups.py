@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from natsr.bench import groups
-from natsr.bench.cells import Cell, Result, run_cell
+from natsr.bench import groups, loops
+from natsr.bench.cells import Cell, Result, load_for, make_for, run_cell
 from natsr.fleet.choice import Way
 from natsr.types import Option
 
@@ -102,3 +102,24 @@ def test_groups_share_everything_but_method_seed_and_options() -> None:
     cells = [cell, replace(cell, seed=1), replace(cell, method="er"), replace(cell, horizon=1)]
     cells += [replace(cell, protocol="partial"), replace(cell, options=(("calendar", "none"),))]
     assert groups.groups(cells) == [cells[:3], [cells[3]], [cells[4]], [cells[5]]]
+
+
+def test_groups_go_along_their_streams_beside_each_other(dataset: str) -> None:
+    """What a GPU does, on a CPU: without replay and warm-up nothing is random, so they are `run_cell`'s."""
+    plain = tuple((name, 0 if name == "epochs" else value) for name, value in SMALL)
+    cell = Cell("ogd", dataset, horizon=2, window=8, options=plain, intervals=False)
+    short, other = replace(cell, max_steps=15), replace(cell, horizon=3, protocol="paper")
+    made = [[(one, make_for(one, load_for(one).task(8, one.horizon))) for one in (short, replace(short, seed=1))]]
+    made += [[(other, make_for(other, load_for(other).task(8, 3)))]]
+    results = by_key([result for some in loops.run(made, at_once=2) for result in some])
+    assert len(results) == 3
+    for one in (short, replace(short, seed=1), other):
+        same(results[one.key], run_cell(one))
+
+
+def test_a_group_that_cannot_be_run_says_so_in_its_cells(dataset: str) -> None:
+    cell = Cell("er", dataset, horizon=2, window=8, options=SMALL, intervals=False, protocol="partial")
+    made = [(cell, make_for(cell, load_for(cell).task(8, 2)))]
+    assert not loops.fits(made)
+    ((result,),) = loops.run([made])
+    assert result.error is not None and "step the fleet instead" in result.error

@@ -203,18 +203,18 @@ def run_on(cell: Cell, data: Prepared, progress: Progress = silent) -> Result:
         std=torch.from_numpy(data.scaling.std),
         on_step=_step_progress(progress),
     )[cell.method]
-    return result_of(cell, scores, forecaster, warm_seconds)
+    return result_of(cell, scores, forecaster.info(), warm_seconds)
 
 
-def result_of(cell: Cell, scores: Scores, forecaster: Forecaster, warm_seconds: float) -> Result:
-    """What was measured, as a result; no numbers if the forecaster failed on the way."""
+def result_of(cell: Cell, scores: Scores, info: Mapping[str, float], warm_seconds: float) -> Result:
+    """What was measured, as a result; no numbers if the forecaster, whose `info` is given, failed on the way."""
     threads = torch.get_num_threads()
     if scores.error is not None:
         return Result(cell, error=scores.error, threads=threads)
     figures = scores.result()
     figures["warm_seconds"] = warm_seconds
     figures["steps_per_second"] = scores.steps / scores.seconds if scores.seconds else None
-    figures["refused"] = int(forecaster.info().get("refused", 0))
+    figures["refused"] = int(info.get("refused", 0))
     numbers = {name: value for name in NUMBERS if isinstance(value := figures[name], int | float)}
     return Result(cell, numbers, threads=threads)
 

@@ -79,7 +79,8 @@ class Bench:
         str,
         typer.Option(
             metavar="serial|together|processes|ray",
-            help="Where cells run: one by one; those of one shape stepped as one; in processes; on a Ray cluster.",
+            help="Where cells run: one by one; those of one shape stepped as one (so on a GPU); in processes; on a Ray "
+            "cluster.",
         ),
     ] = "serial"
     workers: Annotated[int | None, typer.Option(help="Processes, with --on processes.", show_default="cores")] = None
@@ -105,7 +106,9 @@ def bench(settings: Bench) -> None:
 
     torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
     grid = from_file(settings) if settings.grid is not None else from_options(settings)
-    place = mapper(settings.on, settings.workers)
+    # On a GPU one cell alone would leave nearly all of it idle.
+    on = "together" if settings.on == "serial" and settings.device != "cpu" else settings.on
+    place = mapper(on, settings.workers)
     with appending(grid.out) as append:
         known = grid.results()
         twins = [*known, *(read(settings.same_as) if settings.same_as is not None else [])]
@@ -118,7 +121,7 @@ def bench(settings: Bench) -> None:
         absent = without_data(waiting) if settings.grid is not None else set()
         cells = [cell for cell in waiting if cell.dataset not in absent]
         check(cells)
-        results = _run(place, settings.on == "serial", cells, append) if cells else []
+        results = _run(place, on == "serial", cells, append) if cells else []
     _summary(grid, results)
 
 

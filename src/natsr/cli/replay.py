@@ -75,7 +75,9 @@ def replay(settings: Run) -> None:
         warm_seconds = {name: _warm(name, plan, watch) for name in plan.cells}
         recorder = Recorder(plan.data, plan.task, plan.forecasters)
         scores = _stream(plan, settings.protocol, out / "forecasts.csv", recorder, watch)
-    results = [result_of(plan.cells[name], scores[name], plan.forecasters[name], warm_seconds[name]) for name in scores]
+    results = [
+        result_of(plan.cells[name], scores[name], plan.forecasters[name].info(), warm_seconds[name]) for name in scores
+    ]
     _keep(out / "results.jsonl", results)
     report = recorder.report(
         scores,

@@ -119,6 +119,23 @@ class _Pieces(Control):
                     break
 
 
+class Mark:
+    """A place behind all that is in a stream so far; without a stream, it has been reached."""
+
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        make: Callable[[], torch.cuda.Event] = torch.cuda.Event
+        self._event = None if stream is None else make()
+        if self._event is not None:
+            self._event.record(stream)
+
+    def is_reached(self) -> bool:
+        """Whether all of it is done."""
+        if self._event is None:
+            return True
+        query: Callable[[], bool] = self._event.query
+        return query()
+
+
 def recorded(step: Step, stream: torch.cuda.Stream) -> Body:
     """The step as a graph: call what is returned, on the same stream, as often as it is to run.
 

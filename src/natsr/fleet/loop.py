@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from natsr.fleet.control import AtOnce, Body, Branches, Control, new_stream, recorded
+from natsr.fleet.control import AtOnce, Body, Branches, Control, Mark, new_stream, recorded
 from natsr.fleet.course import Course
 from natsr.fleet.curvature import Curvatures
 from natsr.fleet.finish import Moments
@@ -184,9 +184,9 @@ class Loop:
             found = self.course.sums(self._outputs[start:size], self.first + self.done - 1 + start)
             self._sums += torch.stack(found)
 
-    def is_idle(self) -> bool:
-        """Whether everything that was asked for is done."""
-        return self._stream is None or self._stream.query()
+    def mark(self) -> Mark:
+        """What is reached when all that was asked for so far is done."""
+        return Mark(self._stream)
 
     def finish(self) -> None:
         """Wait, and bring the fleet up to date."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from natsr.fleet.control import AtOnce, Body, Control, new_stream, recorded
+from natsr.fleet.control import AtOnce, Body, Control, Mark, new_stream, recorded
 from natsr.fleet.course import Course
 from natsr.fleet.finish import Finishes, Moments
 from natsr.fleet.tables import Streams
@@ -89,9 +89,9 @@ class School:
                 self._chunk()
         return True
 
-    def is_idle(self) -> bool:
-        """Whether everything that was asked for is done."""
-        return self._stream is None or self._stream.query()
+    def mark(self) -> Mark:
+        """What is reached when all that was asked for so far is done."""
+        return Mark(self._stream)
 
     def finish(self) -> None:
         """Wait, and leave the fleet with its best weights."""
