@@ -19,6 +19,8 @@ case "$*" in *" -E "*) exit 0 ;; esac
 while [ "$1" != "-o" ]; do shift; done
 echo made > "$2"
 """
+SPOKEN = build.ABI
+SPEAKS = f'__attribute__((visibility("default"))) int natsr_abi(void) {{ return {SPOKEN}; }}'
 BROKEN = "#!/bin/sh\necho 'no such thing' >&2\nexit 1\n"
 
 
@@ -108,6 +110,24 @@ def test_a_cache_that_cannot_be_written_is_done_without(fresh: Path, tmp_path: P
     (tmp_path / "cache").write_text("a file where the folder should be")
     place = build._built(compiler(fresh, PRETENDER), ["-O3"])
     assert place.exists() and tmp_path not in place.parents
+
+
+@pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler here")
+def test_a_file_that_is_damaged_or_has_another_interface_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_loaded", build._loaded.__wrapped__)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(build.SWITCH, "1")
+    monkeypatch.setattr(build, "sources", lambda: {"kernels.c": SPEAKS})
+    command = build.compiler()
+    assert command is not None
+    place = build._built(command, [*build.FLAGS, *build._tuning(command)])
+    place.write_bytes(b"damaged")
+    assert build.library() is not None and place.stat().st_size > 1000
+    monkeypatch.setattr(build, "ABI", -1)
+    with pytest.raises(build.NativeError, match=f"has interface {SPOKEN}, expected -1"):
+        build.library()
 
 
 @pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler here")

@@ -28,6 +28,9 @@ SWITCH = "NATSR_NATIVE"
 #: Neither `-ffast-math` nor anything else that lets the compiler assume that numbers are finite: steps are refused by
 #: looking at them.
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math")
+#: The interface between Python and C, as `NATSR_ABI` in kernels.h has it: one more whenever a structure or a function
+#: changes what it takes.
+ABI = 1
 _SECONDS = 600
 
 
@@ -62,10 +65,24 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
         return None, "no C compiler (CC, cc, gcc, clang) is on the PATH"
     flags = [*FLAGS, *_tuning(command)]
     try:
-        return ctypes.CDLL(str(_built(command, flags))), ""
+        place = _built(command, flags)
+        try:
+            return _opened(place), ""
+        except OSError:  # damaged, or not what its name says: once more
+            place.unlink(missing_ok=True)
+            return _opened(_built(command, flags)), ""
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or ""
         return None, f"{error}{': ' + said.strip()[-500:] if said else ''}"
+
+
+def _opened(place: Path) -> ctypes.CDLL:
+    """The library in a file, if it has the interface that Python expects."""
+    found = ctypes.CDLL(str(place))
+    spoken = found.natsr_abi() if hasattr(found, "natsr_abi") else 0
+    if spoken != ABI:
+        raise OSError(f"{place} has interface {spoken}, expected {ABI}")
+    return found
 
 
 def compiler() -> list[str] | None:

@@ -8,6 +8,8 @@
 #ifndef NATSR_KERNELS_H
 #define NATSR_KERNELS_H
 
+#define NATSR_ABI 1 /* as in natsr.native.build */
+
 #include <stddef.h>
 #include <stdint.h>
 

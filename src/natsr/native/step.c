@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+int natsr_abi(void) { return NATSR_ABI; }
+
 static const double LARGEST_ERROR = 1e15; /* as in natsr.likelihoods */
 
 INLINE double limited(double e) { return e > LARGEST_ERROR ? LARGEST_ERROR : e < -LARGEST_ERROR ? -LARGEST_ERROR : e; }

@@ -19,6 +19,7 @@ typedef struct {
 
 void move_weights(const finish *f, float *w, float *m, float *v, const float *direction, long n);
 
+EXPORT int natsr_abi(void);
 EXPORT void step_judge(const losses *s, const float *output, const float *target, const float *stored, int32_t B,
                        int32_t fresh, int32_t m, float *pull, float *weights, double *found);
 EXPORT double step_bound(const cone *c);
