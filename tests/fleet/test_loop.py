@@ -110,6 +110,15 @@ def test_the_loop_is_the_fleet_with_the_same_draws(method: str, protocol: Protoc
         assert fleet.memory.seen == host.memory.seen
 
 
+def test_many_learners_are_renewed_in_turns_to_the_same_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = loop_of(warmed("natsr")), loop_of(warmed("natsr"))
+    few.run()
+    monkeypatch.setattr(loops, "_REFRESHED", 2)
+    many.run()
+    for one, other in zip(few.sums(), many.sums(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["er", "natsr"])
 def test_learners_in_a_loop_do_not_see_each_other(method: str) -> None:
     all_three = loop_of(warmed(method))

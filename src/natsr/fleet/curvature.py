@@ -72,7 +72,19 @@ class Curvatures:
     def estimated(
         self, net: FleetTCN, trace: FleetTrace, weights: Tensor, chosen: Tensor, probes: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """New blocks for some learners, the old ones taken in; changes nothing.
+        """New blocks for some learners, the old ones taken in; changes nothing. The arguments are those of `fresh`."""
+        a, g = self.fresh(net, trace, weights, chosen, probes)
+        blend = self.blend(chosen).to(weights)
+        return self._blended(self.a, a, chosen, blend), self._blended(self.g, g, chosen, blend)
+
+    def blend(self, chosen: Tensor) -> Tensor:
+        """The weight of a new estimate against the old one, `(n,)`; the first one counts alone."""
+        return torch.where(self.known, self.own.blend, 1.0)[chosen]
+
+    def fresh(
+        self, net: FleetTCN, trace: FleetTrace, weights: Tensor, chosen: Tensor, probes: Tensor
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Blocks of some learners as this batch alone shows them; changes nothing.
 
         Args:
             net: The networks.
@@ -85,23 +97,20 @@ class Curvatures:
         B = spread.shape[1]
         pulled = net.pulled(part, probes * spread.sqrt()[:, None, :, None], chosen)
         known = self._known_moments(matrices(net.layers, net.weights[chosen]), part, spread)
+        known[len(pulled) - 1] = torch.ones_like(spread[:, 0])  # the head's G is κ times one; the solve puts κ in
 
         def job(index: int) -> Callable[[], tuple[Tensor, Tensor]]:
             def factors() -> tuple[Tensor, Tensor]:
                 inputs = part.inputs[index]
-                rows = (inputs.view(len(inputs), B, -1) * (spread * B / inputs.shape[1]).sqrt()[:, :, None]).view_as(
-                    inputs
-                )
+                roots = (spread * B / inputs.shape[1]).sqrt()[:, :, None]  # the mean is over positions too
+                rows = (inputs.view(len(inputs), B, -1) * roots).view_as(inputs)
                 moment = known[index] if index in known else _moment(pulled[index], probes.shape[1])
                 return torch.bmm(rows.transpose(1, 2), rows), moment
 
             return factors
 
         pairs = self.branches.run([job(index) for index in range(len(pulled))])
-        a, g = ([pair[side] for pair in pairs] for side in (0, 1))
-        g[-1] = torch.ones_like(g[-1][:, 0, 0])  # the head's G is κ times the identity, and κ is put in by the solve
-        blend = torch.where(self.known, self.own.blend, 1.0)[chosen].to(spread)
-        return self._blended(self.a, a, chosen, blend), self._blended(self.g, g, chosen, blend)
+        return [a for a, _ in pairs], [g for _, g in pairs]
 
     def _known_moments(self, weights: list[Tensor], trace: FleetTrace, spread: Tensor) -> dict[int, Tensor]:
         """`G / κ` of the layers right below the head, without any probe: `ConeTCN.known_moments`."""
@@ -141,14 +150,6 @@ class Curvatures:
         self.known[chosen] = True
         for part, row in zip([*self.a, *self.g], [*a, *g], strict=True):
             part[chosen] = row
-
-    def replace(self, chosen: Tensor, wanted: Tensor, parts: Sequence[Tensor], damping: Tensor) -> None:
-        """Make these the blocks and solvers of some learners, where wanted; the host need not know whose."""
-        places = [*self.a, *self.g, *self.solvers.parts(), self.made]
-        for place, part in zip(places, [*parts, damping], strict=True):
-            old = place.index_select(0, chosen)
-            place.index_copy_(0, chosen, torch.where(wanted.view(-1, *[1] * (old.ndim - 1)), part, old))
-        self.known.index_copy_(0, chosen, self.known[chosen] | wanted)
 
     def make_solvers(self, chosen: Tensor, damping: Tensor) -> None:
         """Get some learners ready to solve, at their `τ/κ` `(n,)`."""

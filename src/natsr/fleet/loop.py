@@ -21,8 +21,8 @@ from torch import Tensor
 
 from natsr.fleet.control import AtOnce, Body, Branches, Control, Mark, new_stream, recorded
 from natsr.fleet.course import Course
-from natsr.fleet.curvature import Curvatures
 from natsr.fleet.finish import Moments
+from natsr.fleet.renewal import Renewal
 from natsr.fleet.shape import Shape
 from natsr.fleet.shelf import Shelf
 from natsr.fleet.tables import Streams, choices, hadamard_rows, hadamard_table
@@ -116,8 +116,11 @@ class Loop:
         self._more, self._astray, self._keeps = (torch.zeros((), dtype=torch.bool, device=device) for _ in range(3))
         self._outputs = like.new_zeros(CHUNK, n, m)
         self._sums = torch.zeros(3, n, fleet.task.horizon, fleet.task.channels, dtype=torch.float64, device=device)
+        self._renewal: Renewal | None = None
         if fleet.natural is not None:
-            fleet.natural.fork(Branches(device.type == "cuda"))
+            branches = Branches(device.type == "cuda")
+            fleet.natural.fork(branches)
+            self._renewal = Renewal(fleet.natural, branches)
             self._table = hadamard_table(m, device)
         self.tables: dict[str, Tensor] = {}
 
@@ -219,7 +222,7 @@ class Loop:
         control.when(self._keeps, lambda: keep(sane_now[:, None], (fleet.sane, fleet.net.weights)))
         self._good.copy_(sane_now & sound)
         if fleet.natural is not None:
-            self._refresh(control, fleet.natural, seen)
+            self._refresh(control, seen)
             mask = fleet.natural_step(fleet.natural, seen, self._good)
             direction = fleet.natural.smoothed
         else:
@@ -259,31 +262,35 @@ class Loop:
                 self._stored[:, :-1] = self._shelf.read(2, chosen)
         return self._target[:, 0].isfinite().any(1)
 
-    def _refresh(self, control: Control, natural: Curvatures, seen: Looked) -> None:
-        """Estimate the curvature of those that are due, then invert for those whose damping has drifted."""
-        _, _, due, drifted = seen.flags
-        self._todo.copy_(due & self._good)
-        self._more.copy_(self._todo.any())
-        control.repeat(self._more, lambda: self._renew(natural, seen, estimate=True))
-        self._todo.copy_(drifted & ~due & self._good)
-        self._more.copy_(self._todo.any())
-        control.repeat(self._more, lambda: self._renew(natural, seen, estimate=False))
+    def _refresh(self, control: Control, seen: Looked) -> None:
+        """New curvature for those that are due, new inverses for those whose damping has drifted.
 
-    def _renew(self, natural: Curvatures, seen: Looked, estimate: bool) -> None:
-        """New inverses, and if asked for new blocks, of the next few that wait; whoever gets none loses its step."""
+        Few learners are seldom due, and then one after the other: whoever has only drifted is spared the estimate. Of
+        many some are due and some have drifted at nearly every step, and go through the same inversion.
+        """
+        _, _, due, drifted = seen.flags
+        if len(self.fleet) >= _REFRESHED:
+            self._wait_for(control, seen, (due | drifted) & self._good, estimate=True)
+            return
+        self._wait_for(control, seen, due & self._good, estimate=True)
+        self._wait_for(control, seen, drifted & ~due & self._good, estimate=False)
+
+    def _wait_for(self, control: Control, seen: Looked, asked: Tensor, estimate: bool) -> None:
+        self._todo.copy_(asked)
+        self._more.copy_(asked.any())
+        control.repeat(self._more, lambda: self._renew(seen, estimate))
+
+    def _renew(self, seen: Looked, estimate: bool) -> None:
+        """The next few that wait get what they wait for; whoever gets nothing that is finite loses its step."""
+        natural, renewal = self.fleet.natural, self._renewal
+        assert natural is not None and renewal is not None
         values, chosen = self._todo.float().topk(min(_REFRESHED, len(self.fleet)))
-        valid = values > 0
-        damping = seen.damping[chosen]
+        valid, factors = values > 0, renewal.kept(chosen)
         if estimate:
-            blocks = natural.estimated(self.fleet.net, seen.trace, seen.weights, chosen, self._probes(seen, chosen))
-        else:
-            blocks = [part[chosen] for part in natural.a], [part[chosen] for part in natural.g]
-        inverses = natural.solvers.made(*blocks, damping)
-        parts = [*blocks[0], *blocks[1], *inverses]
-        sums = torch.stack([part.flatten(1).sum(1) if part.ndim > 1 else part for part in parts])
-        fine = valid & sums.isfinite().all(0)
+            a, g = natural.fresh(self.fleet.net, seen.trace, seen.weights, chosen, self._probes(seen, chosen))
+            factors = renewal.blended(factors, [*a, *g[:-1]], natural.blend(chosen) * seen.flags[2][chosen])
+        fine = renewal.put(chosen, valid, factors, seen.damping[chosen])
         self._good.index_copy_(0, chosen, self._good[chosen] & (fine | ~valid))
-        natural.replace(chosen, fine, parts, damping)
         self._todo.index_fill_(0, chosen, False)
         self._more.copy_(self._todo.any())
 

@@ -59,7 +59,7 @@ class Inverses:
     def made(self, a: Sequence[Tensor], g: Sequence[Tensor], damping: Tensor) -> list[Tensor]:
         root, shifts_a, shifts_g = damping.sqrt(), [], []
         for one, other in zip(a, g, strict=True):
-            balance = _balance(_mean_diagonal(one) / _mean_diagonal(other))
+            balance = balanced(_mean_diagonal(one) / _mean_diagonal(other))
             shifts_a.append(balance * root)
             shifts_g.append(root / balance)
         inverses = by_size([*a, *g[:-1]], [*shifts_a, *shifts_g[:-1]], _inverse, self.branches)
@@ -95,7 +95,7 @@ class Eigens:
         pairs = by_size([*a, *g[:-1]], [], _eigh, Branches())
         bases, values = pairs[: len(a) + len(g) - 1], pairs[len(a) + len(g) - 1 :]
         values_a, values_g = values[: len(a)], [*values[len(a) :], g[-1][:, None].clamp(min=0)]
-        balance = [_balance(va.mean(1) / vg.mean(1)).to(va) for va, vg in zip(values_a, values_g, strict=True)]
+        balance = [balanced(va.mean(1) / vg.mean(1)).to(va) for va, vg in zip(values_a, values_g, strict=True)]
         return [*bases, *values_a, *values_g, *balance]
 
     def solve(self, index: int, inputs: Tensor, grads: Tensor, damping: Tensor, out: Tensor) -> None:
@@ -122,7 +122,7 @@ class Eigens:
         torch.bmm(basis_a, rotated, out=out)
 
 
-def _balance(ratio: Tensor) -> Tensor:
+def balanced(ratio: Tensor) -> Tensor:
     """π, which balances the two factors' average eigenvalues; a factor that is zero or not finite gets no say."""
     ratio = ratio.double()
     return torch.where((ratio > 0) & (ratio < torch.inf), ratio.sqrt(), torch.ones_like(ratio))
@@ -162,12 +162,11 @@ def by_size(
 def _inverse(stack: Tensor, shift: Tensor | None) -> tuple[Tensor]:
     """`(matrix + shift)⁻¹`; not finite if rounding has left the sum without one (on a CPU: even in float64)."""
     assert shift is not None
+    if stack.is_cuda:  # the library's inverse is a loop over matrices there
+        return (inverted(stack, shift),)
     eye = torch.eye(stack.shape[-1], dtype=stack.dtype, device=stack.device)
     shifted = stack + shift.to(stack)[:, None, None] * eye
     lower, failed = torch.linalg.cholesky_ex(shifted)
-    if stack.is_cuda:  # the library's inverse is a loop over matrices there, and the host must not be asked to look
-        half = torch.linalg.solve_triangular(_without(failed, lower), eye.expand_as(lower), upper=False)
-        return (torch.where((failed > 0)[:, None, None], torch.nan, torch.bmm(half.transpose(1, 2), half)),)
     inverse = torch.cholesky_inverse(_without(failed, lower))
     if bool(failed.any()):
         worse = failed.nonzero()[:, 0]
@@ -175,6 +174,18 @@ def _inverse(stack: Tensor, shift: Tensor | None) -> tuple[Tensor]:
         again = torch.cholesky_inverse(_without(failed, lower)).to(stack)
         inverse[worse] = torch.where((failed > 0)[:, None, None], torch.nan, again)
     return (inverse,)
+
+
+def inverted(stack: Tensor, shift: Tensor) -> Tensor:
+    """`(matrix + shift)⁻¹` of a stack, without a look by the host; NaN where there is none."""
+    shifted = stack.clone()
+    shifted.diagonal(dim1=1, dim2=2).add_(shift.to(stack)[:, None])
+    lower, failed = torch.linalg.cholesky_ex(shifted)
+    eye = torch.eye(stack.shape[-1], dtype=stack.dtype, device=stack.device).expand_as(lower)
+    half = torch.linalg.solve_triangular(lower, eye, upper=False)
+    inverse = torch.bmm(half.transpose(1, 2), half)
+    inverse.diagonal(dim1=1, dim2=2).masked_fill_((failed > 0)[:, None], torch.nan)
+    return inverse
 
 
 def _without(failed: Tensor, lower: Tensor) -> Tensor:
