@@ -183,6 +183,12 @@ class Served:
         return found
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def private_kib(pid: int) -> int:
     """Memory that a process shares with nobody."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -336,7 +342,12 @@ def uninterrupted(settings: Mapping[str, Any], series: int, last: int, at: Seque
 def keep(name: str, result: Mapping[str, Any]) -> Path:
     """Write a result to `benchmarks/results`, with the machine it was measured on."""
     cpu = next((line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")), "unknown")
-    machine = {"cpu": cpu, "cores": os.cpu_count(), "python": sys.version.split()[0], "natsr": __version__}
+    machine = {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "python": sys.version.split()[0],
+        "natsr": __version__,
+    }
     path = RESULTS / f"serve-{name}.json"
     path.write_text(json.dumps({"machine": machine, **result}, indent=1) + "\n", encoding="utf-8")
     return path

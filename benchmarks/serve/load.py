@@ -1,10 +1,10 @@
 """How many observations a second the service holds, and how quickly it answers: `python -m benchmarks.serve.load`.
 
-For each number of series a fresh service on SQLite, its learners past their warm-up. Then, for the given minutes,
-clients post as fast as rows are learned: a series gets its next row when fewer than five wait. A single series gets
-eight rows in a request, for one client that waits for each answer could not keep its learner busy; more series get one.
-Beside them one client asks for forecasts, ten times a second. What is held is the number of rows learned, not only
-kept. Results go to `benchmarks/results/serve-load.json`.
+For each number of series a fresh service on SQLite, its learners past their warm-up and the restless rows after it.
+Then, for the given minutes, clients post as fast as rows are learned: a series gets its next row when fewer than five
+wait. A single series gets eight rows in a request, for one client that waits for each answer could not keep its learner
+busy; more series get one. Beside them one client asks for forecasts, ten times a second. What is held is the number of
+rows learned, not only kept. Results go to `benchmarks/results/serve-load.json`, or to another name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from benchmarks.serve.harness import PATIENCE, Nursery, Served, keep, rows
+from benchmarks.serve.harness import PATIENCE, Nursery, Served, cpu_seconds, keep, rows
 
 WAITING = 5
 CLIENTS = 4
@@ -58,29 +58,28 @@ def prepared(url: str, series: int, body: dict[str, Any], warm: int) -> None:
             client.put(f"/v1/series/s{number}", json=body).raise_for_status()
             answer = client.post(f"/v1/series/s{number}/observations", json={"rows": rows(number, 0, warm)})
             answer.raise_for_status()
-        for number in range(series):
-            while client.get(f"/v1/series/s{number}").json()["pending"]:
-                time.sleep(0.2)
+    while learned(url, series) < series * warm:
+        time.sleep(0.2)
 
 
 def post(load: Load, mine: Sequence[int], first: int) -> None:
-    """One client: its series in turn, a row each."""
+    """One client: its series in turn, a row each, as long as few of them wait to be learned."""
     places, pending = dict.fromkeys(mine, first), dict.fromkeys(mine, 0)
     with httpx.Client(base_url=load.url, timeout=PATIENCE) as client:
         while load.running():
-            before = len(load.acks)
-            for number in mine:
-                if pending[number] >= WAITING:
-                    pending[number] = client.get(f"/v1/series/s{number}").raise_for_status().json()["pending"]
-                if pending[number] < WAITING and load.running():
-                    body = {"rows": rows(number, places[number], places[number] + together(load.series))}
-                    started = time.perf_counter()
-                    answer = client.post(f"/v1/series/s{number}/observations", json=body).raise_for_status().json()
-                    load.acks.append(time.perf_counter() - started)
-                    places[number] += answer["accepted"]
-                    pending[number] = answer["pending"]
-            if len(load.acks) == before:
-                time.sleep(0.02)
+            free = [number for number in mine if pending[number] < WAITING]
+            for number in free:
+                body = {"rows": rows(number, places[number], places[number] + together(load.series))}
+                started = time.perf_counter()
+                answer = client.post(f"/v1/series/s{number}/observations", json=body).raise_for_status().json()
+                load.acks.append(time.perf_counter() - started)
+                places[number] += answer["accepted"]
+                pending[number] = answer["pending"]
+            if len(free) < len(mine):
+                time.sleep(0.05 if not free else 0.0)
+                listed = client.get("/v1/series", params={"count": 1000}).raise_for_status().json()["series"]
+                now = {one["key"]: one["pending"] for one in listed}
+                pending = {number: now[f"s{number}"] for number in mine}
 
 
 def together(series: int) -> int:
@@ -102,8 +101,14 @@ def ask(load: Load) -> None:
 def learned(url: str, series: int) -> int:
     """Rows learned so far."""
     with httpx.Client(base_url=url, timeout=PATIENCE) as client:
-        found = [client.get(f"/v1/series/s{number}").json() for number in range(series)]
-    return sum(one["observations"] - one["pending"] for one in found)
+        found = client.get("/v1/series", params={"count": 1000}).raise_for_status().json()["series"]
+    assert len(found) == series, f"there are {len(found)} series, expected {series}"
+    return int(sum(one["observations"] - one["pending"] for one in found))
+
+
+def spent_by(served: Served) -> tuple[float, float]:
+    """Processor time of the process that answers, and of those that learn."""
+    return cpu_seconds(served.pid), sum(cpu_seconds(child) for child in served.children())
 
 
 def milliseconds(values: Sequence[float]) -> dict[str, float]:
@@ -120,7 +125,7 @@ def held(served: Served, series: int, seconds: float, warm: int) -> dict[str, An
     load.ended = started + seconds
     threads = [threading.Thread(target=post, args=(load, share, warm)) for share in shares if share]
     threads.append(threading.Thread(target=ask, args=(load,)))
-    busy = os.times()
+    busy, begun = os.times(), spent_by(served)
     for thread in threads:
         thread.start()
     while load.running():
@@ -129,16 +134,21 @@ def held(served: Served, series: int, seconds: float, warm: int) -> dict[str, An
     for thread in threads:
         thread.join(PATIENCE)
     after, elapsed, spent = learned(load.url, series), time.monotonic() - started, os.times()
+    answering, learning = (
+        1000 * (now - then) / (after - before) for now, then in zip(spent_by(served), begun, strict=True)
+    )
     return {
         "series": series,
         "rows_in_a_request": together(series),
         "seconds": round(elapsed, 1),
         "rows_learned": after - before,
         "rows_per_second": round((after - before) / elapsed, 1),
+        "cpu_ms_a_row": {"learning": round(learning, 2), "answering": round(answering, 2)},
         "acknowledgement": milliseconds(load.acks),
         "forecast": milliseconds(load.forecasts),
         "memory_mib_first": round(load.memory[0]),
         "memory_mib_last": round(load.memory[-1]),
+        "memory_mib": [round(value) for value in load.memory[:: max(1, len(load.memory) // 12)]],
         "client_cpu_share": round((spent.user + spent.system - busy.user - busy.system) / elapsed, 2),
     }
 
@@ -148,23 +158,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--series", default="1,10,100")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--method", default="natsr")
+    parser.add_argument("--method", default="auto")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--warm", type=int, default=150, help="rows that each series has learned before it begins")
     parser.add_argument("--name", default="load", help="of the file of results")
     chosen = parser.parse_args()
     body = {"columns": ["load"], "horizon": 24, "window": 60, "method": chosen.method}
-    warm = 60 + 24 + 10
+    told = {"method": chosen.method, "minutes": chosen.minutes, "workers": chosen.workers, "warm": chosen.warm}
     results = []
     with Nursery() as nursery:
         for series in map(int, chosen.series.split(",")):
             more = ("--resident", "128", "--workers", str(chosen.workers), "--max-rate", "1000000")
             with tempfile.TemporaryDirectory() as state, Served(nursery, state, *more) as served:
-                prepared(served.url, series, body, warm)
-                results.append(held(served, series, 60 * chosen.minutes, warm))
+                prepared(served.url, series, body, chosen.warm)
+                results.append(held(served, series, 60 * chosen.minutes, chosen.warm))
                 served.stop()
             sys.stderr.write(f"{results[-1]}\n")
             load = {"load_average": [round(value, 1) for value in os.getloadavg()]}
-            keep(chosen.name, {"method": chosen.method, "minutes": chosen.minutes, **load, "runs": results})
+            keep(chosen.name, {**told, "series": chosen.series, "name": chosen.name, **load, "runs": results})
 
 
 if __name__ == "__main__":

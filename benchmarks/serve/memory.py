@@ -23,7 +23,7 @@ def main() -> None:
     """Post, wait, note."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--method", default="rls")
+    parser.add_argument("--method", default="auto")
     chosen = parser.parse_args()
     body = {"columns": ["load"], "horizon": 24, "window": 60, "method": chosen.method}
     part = chosen.rows // SERIES // 10
