@@ -32,11 +32,12 @@ Array = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
-_TINY, _HUGE = 1e-12, 1e30
+TINY, _HUGE = 1e-12, 1e30
 #: Regrets are cut at so many times the usual size of the largest in a row.
 WILD = 6.0
 SIZE_RATE = 0.01
 YOUNG = 20
+ROUNDING = 16  # a mixture's rounding error, in those of one number
 #: Which regrets an expert's weight for one step and channel is learned from: its own; the mean of those of the steps
 #: around it; the mean over channels, in units of each; the mean over steps and channels.
 Pooling = Literal["none", "near", "channels", "all"]
@@ -80,11 +81,17 @@ class Aggregator(abc.ABC):
         """
         sign = np.nan_to_num(np.sign(mixture - truth), nan=0.0).astype(forecasts.dtype)
         mixture = mixture.astype(forecasts.dtype, copy=False)
-        self.learn(self._pooled(self._held((mixture - forecasts) * sign)))
+        self.learn(self._pooled(self._held((mixture - forecasts) * sign, mixture)))
 
-    def _held(self, gained: Floats) -> Floats:
-        """Regrets cut where they are far beyond the usual: one wild row must not outweigh all others for long."""
-        largest = np.square(np.abs(gained).max(0), dtype=np.float64)
+    def _held(self, gained: Floats, mixture: Floats) -> Floats:
+        """Regrets cut where they are far beyond the usual: one wild row must not outweigh all others for long.
+
+        Where no expert differs from the mixture by more than rounding there are none: as long as all say the same, in
+        the first rows, noise would be learned, and pooling would make it as large as what comes after it.
+        """
+        largest = np.abs(gained).max(0)
+        noise = ROUNDING * np.finfo(gained.dtype).eps * np.abs(mixture)
+        largest = np.where(largest > noise, np.square(largest, dtype=np.float64), 0.0)
         largest = np.minimum(largest, np.where(self.count < YOUNG, _HUGE, WILD**2 * self.size))
         self.count += largest > 0
         self.size += np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1)) * (largest - self.size)
@@ -103,7 +110,7 @@ class Aggregator(abc.ABC):
                 total += wide[:, first : first + steps]
             total *= 1 / (2 * NEAR + 1)
             return total
-        units = 1 / np.sqrt(self.size + _TINY)
+        units = 1 / np.sqrt(self.size + TINY)
         units /= units.shape[1] if self.pooling == "channels" else units.size
         if self.pooling == "channels":
             return np.asarray(np.einsum("ehc,hc->eh", gained, units.astype(gained.dtype))[:, :, None])
@@ -118,7 +125,7 @@ class Aggregator(abc.ABC):
         self._take(gained)
         scores = self._scores()
         total = scores.sum(0)
-        np.divide(scores, total, out=self.weights, where=total > _TINY)
+        np.divide(scores, total, out=self.weights, where=total > TINY)
 
     def _take(self, gained: Floats) -> None:
         self.square += gained * gained
@@ -217,6 +224,11 @@ class Layers:
         self.kept = 1 + len(layers)  # numbers that `mixed` gives for each value that is forecast
         self._first = [MLPoly(experts, shape, layer.discount, dtype, layer.pooling) for layer in layers]
         self._second = MLPoly(len(layers), shape, discount, dtype, "all")
+
+    @property
+    def rules(self) -> tuple[MLPoly, ...]:
+        """The mixtures, and last the one that mixes them; `blend.c` does with them as is done here."""
+        return (*self._first, self._second)
 
     @property
     def weights(self) -> Floats:

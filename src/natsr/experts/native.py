@@ -27,6 +27,9 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "smooth_move": (None, [_P, _P]),
     "smooth_forecast": (None, [_P, _P, _P]),
     "seasonal_forecast": (None, [_P, _P, _P]),
+    "blend_learn": (None, [_P, _P]),
+    "blend_mix": (None, [_P, _P, _P]),
+    "blend_forecast": (None, [_P, _P]),
     "means_move": (None, [_P, _P]),
     "means_forecast": (None, [_P, _P, _P]),
 }
@@ -79,6 +82,29 @@ class Running(ctypes.Structure):
 
     horizon: int
     _fields_: ClassVar[Fields] = _fields(_I, "kinds horizon") + _fields(_P, "rates mean count")
+
+
+class Rule(ctypes.Structure):
+    """`poly` in experts.h."""
+
+    _fields_: ClassVar[Fields] = [
+        *_fields(_I, "experts pooling"),
+        *_fields(_P, "regret square weights size count"),
+        *_fields(_D, "discount"),
+    ]
+
+
+class Blending(ctypes.Structure):
+    """`blending` in experts.h."""
+
+    layers: int
+    _fields_: ClassVar[Fields] = [
+        *_fields(_I, "experts horizon channels slots layers choices near"),
+        *_fields(_P, "rules now waiting mixed guarded square errors reach loss share change changes shares"),
+        *_fields(_P, "forecasts answers gained singles work"),
+        *_fields(_D, "tiny noise mix_wild mix_rate mix_young fade proof guard_wild guard_rate guard_young"),
+        *_fields(_D, "error_rate error_wild error_young far reach_fade largest"),
+    ]
 
 
 def fill(structure: ctypes.Structure, **arrays: npt.NDArray[np.generic]) -> None:

@@ -12,11 +12,14 @@ import numpy as np
 
 from natsr.aggregate import Layers
 from natsr.experts.base import Group
+from natsr.experts.blend import Blend
 from natsr.experts.guard import Guard
+from natsr.experts.native import Native
 from natsr.experts.past import LARGEST, Array, Arrays, Past
 
 SIZE_RATE = 0.01  # weight of the newest error in its mean square
 WILD = 25.0  # times that mean square, at most
+YOUNG = 20  # errors before any is cut
 FLOOR = 1e-8
 #: Forecasts are held to this many times the largest distance of late from the last value.
 FAR = 4.0
@@ -59,6 +62,7 @@ class Panel:
         self._square = np.zeros((horizon, channels))  # mean square of the errors
         self._errors = np.zeros((horizon, channels))  # how many are in it
         self._reach = np.zeros((horizon, channels))  # the largest changes of late
+        self._native = Native[Blend](Blend.fits(mixture))
 
     def advance(self, row: Array) -> None:
         """Take the next row `(C,)`, NaN where missing: learn from it, then forecast from it."""
@@ -72,6 +76,10 @@ class Panel:
             group.observe(past)
             group.forecast(past, out[place : place + len(group.names)])
             place += len(group.names)
+        blend = self._blend()
+        if blend is not None:
+            blend.forecast(past)
+            return
         self._hold(out)
         self._waiting[slot] = out
         self._mixed[slot] = self.mixture.mixed(self._waiting[slot])
@@ -87,6 +95,10 @@ class Panel:
 
     def _learn(self, row: Array) -> None:
         """The row is a label of each of the last `H` origins."""
+        blend = self._blend()
+        if blend is not None:
+            blend.learn(self.past)
+            return
         newest = self.past.seen - 1
         made = self._steps < newest  # origins that there were
         origins = (newest - 1 - self._steps) % self._slots
@@ -100,7 +112,7 @@ class Panel:
     def _measure(self, mean: Array, base: Array, truth: Array) -> None:
         known = np.isfinite(truth)
         square = np.where(known, np.clip(truth - mean, -LARGEST, LARGEST) ** 2, 0.0)
-        young = self._errors < 20
+        young = self._errors < YOUNG
         square = np.where(young, square, np.minimum(square, WILD * self._square))
         self._errors += known
         rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(self._errors, 1))
@@ -110,12 +122,24 @@ class Panel:
         change = np.where(self._reach > 0, np.minimum(change, 2 * self._reach + 1e-12), change)
         np.maximum(FADE * self._reach, change, out=self._reach)
 
+    def _blend(self) -> Blend | None:
+        """Learning and mixing in C, where it can be had."""
+        library = self._native.library
+        if self._native.made is None and library is not None:
+            held = self._guard.arrays()
+            own = ("now", "waiting", "mixed", "guarded", "square", "errors", "reach")
+            arrays: Arrays = {name: getattr(self, f"_{name}") for name in own}
+            arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
+            limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "far": FAR, "reach_fade": FADE}
+            self._native.made = Blend(library, self.mixture, arrays, limits)
+        return self._native.made
+
     def mean(self, back: int = 0) -> Array:
         """The forecast from the newest row, `(H, C)`, or from the one `back` rows before, at most `H`."""
         slot = (self.past.seen - 1 - back) % self._slots
         if back == 0:
             return np.array(self._guarded[slot])
-        mixed = self.mixture.mixed(self._waiting[slot])[0]
+        mixed = (self._blend() or self.mixture).mixed(self._waiting[slot])[0]
         return self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
 
     def variance(self) -> Array:

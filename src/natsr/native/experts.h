@@ -58,12 +58,41 @@ typedef struct {
     double *mean, *count; /* (S, C), (C) */
 } means;
 
+/* natsr.aggregate.MLPoly in float32. */
+typedef struct {
+    int64_t experts, pooling; /* one of `enum pooling` in blend.c */
+    float *regret, *square, *weights; /* (E, H, C), (E, H) or (E) */
+    double *size, *count;             /* (H, C) */
+    double discount;
+} poly;
+
+/* natsr.experts.panel, with its guard and its mixtures. */
+typedef struct {
+    int64_t experts, horizon, channels, slots, layers, choices, near;
+    const poly *rules;               /* K, and the one that mixes them */
+    double *now;                     /* (E, H, C) */
+    float *waiting, *mixed;          /* (slots, E, H, C), (slots, 1 + K, H, C) */
+    double *guarded;                 /* (slots, H, C) */
+    double *square, *errors, *reach; /* (H, C) */
+    double *loss, *share;            /* of the guard: (shares, H, C), (H, C) */
+    double *change, *changes;        /* of the guard, (H, C) */
+    const double *shares;
+    float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (1 + K, H, C), (E, H, C), (6, H + 2 near, C) */
+    double *work;                                  /* (6, H, C) */
+    double tiny, noise, mix_wild, mix_rate, mix_young;
+    double fade, proof, guard_wild, guard_rate, guard_young;
+    double error_rate, error_wild, error_young, far, reach_fade, largest;
+} blending;
+
 EXPORT void past_push(past *p, double wild, double young, double rate, double largest);
 EXPORT void smooth_move(const smooth *s, const past *p);
 EXPORT void smooth_forecast(const smooth *s, const past *p, double *out);
 EXPORT void seasonal_forecast(const seasonal *s, const past *p, double *out);
 EXPORT void means_move(const means *s, const past *p);
 EXPORT void means_forecast(const means *s, const past *p, double *out);
+EXPORT void blend_learn(const blending *m, const past *p);
+EXPORT void blend_mix(const blending *m, const float *forecasts, float *to);
+EXPORT void blend_forecast(const blending *m, const past *p);
 EXPORT int64_t rls_room(const rls *s, int64_t rows);
 EXPORT int rls_take(const rls *s, const past *p, int64_t count, int64_t first, int64_t due);
 EXPORT void rls_forecast(const rls *s, const past *p, double *out);

@@ -1,0 +1,90 @@
+"""Learning and mixing of a panel in C: `blend.c` on the arrays of a panel, its guard and its mixtures."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import numpy.typing as npt
+
+from natsr import aggregate
+from natsr.aggregate import Layers, MLPoly
+from natsr.experts import guard
+from natsr.experts.native import Blending, Rule, address, at, fill
+from natsr.experts.past import LARGEST, Arrays, Past
+
+#: As `enum pooling` in C.
+POOLINGS = ("none", "near", "channels", "all")
+
+
+class Blend:
+    """The addresses of one panel, and room to work.
+
+    Args:
+        library: Compiled.
+        mixture: In float32.
+        arrays: The panel's and its guard's, by the names that C knows them by.
+        limits: Of what counts as an error and as a change, by the same.
+    """
+
+    def __init__(self, library: ctypes.CDLL, mixture: Layers, arrays: Arrays, limits: dict[str, float]) -> None:
+        self._library, self._kept = library, [*arrays.values()]
+        experts, horizon, channels = self._shape = arrays["now"].shape
+        rules = mixture.rules
+        layers = len(rules) - 1
+        self._rules = (Rule * len(rules))(*(_rule(rule) for rule in rules))
+        made = self._made = Blending(experts, horizon, channels, len(arrays["waiting"]), layers)
+        made.rules = address(self._rules)
+        made.choices, made.near = len(guard.SHARES), aggregate.NEAR
+        room = {
+            "forecasts": (experts, horizon, channels),
+            "answers": (layers + 1, horizon, channels),
+            "gained": (max(experts, layers), horizon, channels),
+            "singles": (6, horizon + 2 * aggregate.NEAR, channels),
+        }
+        own: Arrays = {name: np.zeros(shape, dtype=np.float32) for name, shape in room.items()}
+        own |= {"work": np.zeros((6, horizon, channels)), "shares": guard.SHARES}
+        fill(made, **arrays, **own)
+        self._kept += own.values()
+        numbers = limits | {
+            "tiny": aggregate.TINY,
+            "noise": aggregate.ROUNDING * float(np.finfo(np.float32).eps),
+            "mix_wild": aggregate.WILD**2,
+            "mix_rate": aggregate.SIZE_RATE,
+            "mix_young": aggregate.YOUNG,
+            "fade": guard.DISCOUNT,
+            "proof": guard.PROOF,
+            "guard_wild": guard.WILD**2,
+            "guard_rate": guard.SIZE_RATE,
+            "guard_young": guard.YOUNG,
+            "largest": LARGEST,
+        }
+        for name, number in numbers.items():
+            setattr(made, name, number)
+        self._address = address(made)
+
+    @staticmethod
+    def fits(mixture: Layers) -> bool:
+        """Whether C has all of it."""
+        known = all(type(rule) is MLPoly and rule.pooling in POOLINGS for rule in mixture.rules)
+        return known and all(rule.weights.dtype == np.float32 for rule in mixture.rules)
+
+    def learn(self, past: Past) -> None:
+        """The newest row is a label of each of the last `H` origins."""
+        self._library.blend_learn(self._address, past.address())
+
+    def forecast(self, past: Past) -> None:
+        """Hold, keep and mix what the experts say of the rows after the newest."""
+        self._library.blend_forecast(self._address, past.address())
+
+    def mixed(self, forecasts: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """As `Layers.mixed`."""
+        found = np.empty((self._made.layers + 1, *self._shape[1:]), dtype=np.float32)
+        self._library.blend_mix(self._address, at(forecasts), at(found))
+        return found
+
+
+def _rule(rule: MLPoly) -> Rule:
+    made = Rule(len(rule.weights), POOLINGS.index(rule.pooling), discount=rule.discount)
+    fill(made, **rule.arrays())
+    return made

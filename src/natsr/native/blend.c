@@ -1,0 +1,296 @@
+#include "experts.h"
+
+#include <math.h>
+#include <string.h>
+
+INLINE double held(double x, double limit) { return x > limit ? limit : x < -limit ? -limit : x; }
+INLINE double larger(double a, double b) { return a > b ? a : b; }
+INLINE double smaller(double a, double b) { return a < b ? a : b; }
+
+/* What was forecast of the row that came: by each expert, by the mixtures, and after the guard; and the row, NaN where
+ * there was no origin or it is missing. */
+typedef struct {
+    float *forecasts;            /* (E, H, C) */
+    float *mixed;                /* (1 + K, H, C): the answer, and the mixtures that it is made of */
+    double *base, *mean, *truth; /* (H, C): the last value, the answer after the guard, what came */
+} labelled;
+
+static labelled collect(const blending *m, const double *row, int64_t newest)
+{
+    const int64_t E = m->experts, H = m->horizon, C = m->channels, kept = m->layers + 1, each = H * C;
+    const labelled l = {m->forecasts, m->answers, m->work, m->work + each, m->work + 2 * each};
+    for (int64_t h = 0; h < H; h++) {
+        const int64_t origin = ((newest - 1 - h) % m->slots + m->slots) % m->slots;
+        const float *waiting = m->waiting + (origin * E * H + h) * C, *mixed = m->mixed + (origin * kept * H + h) * C;
+        const double *guarded = m->guarded + (origin * H + h) * C;
+        for (int64_t e = 0; e < E; e++)
+            memcpy(l.forecasts + e * each + h * C, waiting + e * each, (size_t)C * sizeof(float));
+        for (int64_t k = 0; k < kept; k++)
+            memcpy(l.mixed + k * each + h * C, mixed + k * each, (size_t)C * sizeof(float));
+        for (int64_t c = 0; c < C; c++) {
+            l.base[h * C + c] = (double)waiting[c];
+            l.mean[h * C + c] = guarded[c];
+            l.truth[h * C + c] = h < newest && isfinite(row[c]) ? row[c] : NAN;
+        }
+    }
+    return l;
+}
+
+/* ---- ML-Poly: natsr.aggregate has the mathematics --------------------------------------------------------------- */
+
+enum pooling { ALONE, NEAR_STEPS, OVER_CHANNELS, OVER_ALL };
+
+static int64_t kept_by(const blending *m, const poly *rule)
+{
+    const int64_t H = m->horizon;
+    return rule->pooling == OVER_ALL ? 1 : rule->pooling == OVER_CHANNELS ? H : H * m->channels;
+}
+
+/* What would have been gained by going to each expert, and the most of it, in size, over experts. */
+static void gains(int64_t E, int64_t N, const float *forecasts, const float *mixture, const double *truth,
+                  float *restrict gained, float *restrict largest, float *restrict sign)
+{
+    for (int64_t i = 0; i < N; i++) {
+        const double d = (double)mixture[i] - truth[i];
+        sign[i] = (float)((d > 0) - (d < 0));
+        largest[i] = 0;
+    }
+    for (int64_t e = 0; e < E; e++)
+        for (int64_t i = 0; i < N; i++) {
+            const float g = (mixture[i] - forecasts[e * N + i]) * sign[i], far = fabsf(g);
+            gained[e * N + i] = g;
+            largest[i] = far > largest[i] ? far : largest[i];
+        }
+}
+
+/* Regrets (H, C) of one expert as the weights see them. `wide` has room for the steps beyond both ends. */
+static const float *pooled(const blending *m, const poly *rule, const float *units, const float *gained, float *wide,
+                           float *to)
+{
+    const int64_t H = m->horizon, C = m->channels, N = H * C, near = m->near;
+    if (rule->pooling == NEAR_STEPS && H > 1) {
+        const float share = 1.0f / (float)(2 * near + 1);
+        memcpy(wide + near * C, gained, (size_t)N * sizeof(float));
+        for (int64_t k = 0; k < near; k++) {
+            memcpy(wide + k * C, gained, (size_t)C * sizeof(float));
+            memcpy(wide + N + (near + k) * C, gained + N - C, (size_t)C * sizeof(float));
+        }
+        for (int64_t i = 0; i < N; i++)
+            to[i] = wide[i];
+        for (int64_t k = 1; k <= 2 * near; k++)
+            for (int64_t i = 0; i < N; i++)
+                to[i] += wide[k * C + i];
+        for (int64_t i = 0; i < N; i++)
+            to[i] *= share;
+        return to;
+    }
+    if (rule->pooling == OVER_CHANNELS || rule->pooling == OVER_ALL) {
+        float all = 0;
+        for (int64_t h = 0; h < H; h++) {
+            float sum = 0;
+            for (int64_t c = 0; c < C; c++)
+                sum += gained[h * C + c] * units[h * C + c];
+            to[h] = sum;
+            all += sum;
+        }
+        to[0] = rule->pooling == OVER_ALL ? all : to[0];
+        return to;
+    }
+    return gained;
+}
+
+/* What is usual of the largest gains follows them; they are held to it. `units` are for pooling over channels. */
+static void usual(const blending *m, const poly *rule, const float *restrict mixture, float *restrict largest,
+                  float *restrict units)
+{
+    const int64_t N = m->horizon * m->channels;
+    const double young = m->mix_young, wild = m->mix_wild, rate = m->mix_rate, tiny = m->tiny, noise = m->noise;
+    const double many = (double)(rule->pooling == OVER_CHANNELS ? m->channels : N);
+    double *restrict count = rule->count, *restrict size = rule->size;
+    for (int64_t i = 0; i < N; i++) {
+        const double most = (double)largest[i], far = most > noise * fabs((double)mixture[i]) ? most : 0.0;
+        const double square = smaller(far * far, count[i] < young ? 1e30 : wild * size[i]);
+        const double seen = count[i] + (square > 0 ? 1.0 : 0.0), part = larger(rate, 1 / larger(seen, 1));
+        const double mean = size[i] + part * (square - size[i]);
+        count[i] = seen;
+        size[i] = mean;
+        largest[i] = (float)sqrt(square);
+        units[i] = (float)(1 / sqrt(mean + tiny) / many);
+    }
+}
+
+static void learn_rule(const blending *m, const poly *rule, const float *forecasts, const float *mixture,
+                       const double *truth)
+{
+    const int64_t E = rule->experts, N = m->horizon * m->channels, kept = kept_by(m, rule);
+    float *gained = m->gained, *restrict largest = m->singles, *units = largest + N, *restrict total = units + N,
+          *to = total + N, *wide = to + N;
+    gains(E, N, forecasts, mixture, truth, gained, largest, total);
+    usual(m, rule, mixture, largest, units);
+    memset(total, 0, (size_t)N * sizeof(float));
+    const float discount = (float)rule->discount;
+    for (int64_t e = 0; e < E; e++) {
+        float *restrict mine = gained + e * N, *restrict regret = rule->regret + e * kept;
+        float *restrict square = rule->square + e * kept;
+        for (int64_t i = 0; i < N; i++)
+            mine[i] = mine[i] > largest[i] ? largest[i] : mine[i] < -largest[i] ? -largest[i] : mine[i];
+        const float *seen = pooled(m, rule, units, mine, wide, to);
+        for (int64_t i = 0; i < kept; i++) {
+            const float g = seen[i], r = regret[i] * discount + g, s = square[i] * discount + g * g;
+            regret[i] = r;
+            square[i] = s;
+            mine[i] = (r > 0 ? r : 0.0f) / (1.0f + s); /* its score, from here on */
+            total[i] += mine[i];
+        }
+    }
+    for (int64_t i = 0; i < kept; i++)
+        units[i] = (double)total[i] > m->tiny ? 1.0f / total[i] : 0.0f;
+    for (int64_t e = 0; e < E; e++) {
+        float *weights = rule->weights + e * kept;
+        for (int64_t i = 0; i < kept; i++)
+            weights[i] = units[i] > 0 ? gained[e * N + i] * units[i] : weights[i];
+    }
+}
+
+/* (1 + K, H, C): the answer and the mixtures it is made of, of forecasts (E, H, C). */
+void blend_mix(const blending *m, const float *forecasts, float *to)
+{
+    const int64_t E = m->experts, H = m->horizon, C = m->channels, N = H * C;
+    const float *shares = m->rules[m->layers].weights;
+    const int64_t kept = kept_by(m, m->rules + m->layers);
+    memset(to, 0, (size_t)((m->layers + 1) * N) * sizeof(float));
+    for (int64_t k = 0; k < m->layers; k++) {
+        const poly *rule = m->rules + k;
+        float *mixture = to + (k + 1) * N;
+        for (int64_t e = 0; e < E; e++) {
+            const float *f = forecasts + e * N;
+            if (rule->pooling == ALONE || rule->pooling == NEAR_STEPS)
+                for (int64_t i = 0; i < N; i++)
+                    mixture[i] += rule->weights[e * N + i] * f[i];
+            else
+                for (int64_t h = 0; h < H; h++) {
+                    const float weight = rule->weights[rule->pooling == OVER_CHANNELS ? e * H + h : e];
+                    for (int64_t c = 0; c < C; c++)
+                        mixture[h * C + c] += weight * f[h * C + c];
+                }
+        }
+        for (int64_t i = 0; i < N; i++)
+            to[i] += shares[k * kept + (kept == N ? i : kept == H ? i / C : 0)] * mixture[i];
+    }
+}
+
+/* ---- how far to go, and how far off ----------------------------------------------------------------------------- */
+
+/* Changes from the last value, and the mixture's, held to what is usual; what is usual follows. */
+static void moves(const blending *m, const labelled *l, double *restrict ahead, double *restrict gap)
+{
+    const int64_t N = m->horizon * m->channels;
+    const double young = m->guard_young, wild = m->guard_wild, rate = m->guard_rate, largest = m->largest;
+    const double *restrict truth = l->truth, *restrict base = l->base;
+    const float *restrict mixed = l->mixed;
+    double *restrict change = m->change, *restrict changes = m->changes;
+    for (int64_t i = 0; i < N; i++) {
+        const int known = truth[i] == truth[i];
+        const double moved = known ? truth[i] - base[i] : 0.0, far = smaller(fabs(moved), largest);
+        const double square = smaller(far * far, changes[i] < young ? INFINITY : wild * change[i]);
+        const double count = changes[i] + (far > 0 ? 1.0 : 0.0), part = larger(rate, 1 / larger(count, 1));
+        const double usual = change[i] + (known ? part : 0.0) * (square - change[i]);
+        const double limit = sqrt(square) + sqrt(usual);
+        changes[i] = count;
+        change[i] = usual;
+        ahead[i] = held(moved, limit);
+        gap[i] = known ? held((double)mixed[i] - base[i], limit) : 0.0;
+    }
+}
+
+/* The guard: the share of the way from the last value to the mixture that would have lost least. */
+static void choose(const blending *m, const labelled *l)
+{
+    const int64_t N = m->horizon * m->channels;
+    double *restrict ahead = m->work + 3 * N, *restrict gap = ahead + N, *restrict best = gap + N;
+    double *restrict share = m->share;
+    moves(m, l, ahead, gap);
+    for (int64_t k = 0; k < m->choices; k++) {
+        const double way = m->shares[k], fade = m->fade, proof = m->proof * way;
+        double *loss = m->loss + k * N;
+        const double *first = m->loss;
+        for (int64_t i = 0; i < N; i++)
+            loss[i] = loss[i] * fade + fabs(ahead[i] - way * gap[i]);
+        for (int64_t i = 0; i < N; i++) {
+            const double needed = loss[i] + proof * first[i];
+            const int better = k == 0 || needed < best[i];
+            best[i] = better ? needed : best[i];
+            share[i] = better ? way : share[i];
+        }
+    }
+}
+
+/* How far off the forecast is, and how far the stream goes. */
+static void measure(const blending *m, const labelled *l)
+{
+    const int64_t N = m->horizon * m->channels;
+    const double young = m->error_young, wild = m->error_wild, rate = m->error_rate, fade = m->reach_fade;
+    const double largest = m->largest, *restrict truth = l->truth, *restrict base = l->base, *restrict mean = l->mean;
+    double *restrict square = m->square, *restrict errors = m->errors, *restrict reach = m->reach;
+    for (int64_t i = 0; i < N; i++) {
+        const int known = truth[i] == truth[i];
+        const double error = known ? held(truth[i] - mean[i], largest) : 0.0;
+        const double fresh = smaller(error * error, errors[i] < young ? INFINITY : wild * square[i]);
+        const double change = known ? fabs(held(truth[i] - base[i], largest)) : 0.0;
+        const double count = errors[i] + (known ? 1.0 : 0.0), part = larger(rate, 1 / larger(count, 1));
+        errors[i] = count;
+        square[i] += (known ? part : 0.0) * (fresh - square[i]);
+        reach[i] = larger(fade * reach[i], reach[i] > 0 ? smaller(change, 2 * reach[i] + 1e-12) : change);
+    }
+}
+
+/* ---- a row ------------------------------------------------------------------------------------------------------ */
+
+/* The newest row is a label of each of the last H origins. */
+void blend_learn(const blending *m, const past *p)
+{
+    const int64_t N = m->horizon * m->channels;
+    const labelled l = collect(m, p->row, p->seen - 1);
+    for (int64_t k = 0; k < m->layers; k++)
+        learn_rule(m, m->rules + k, l.forecasts, l.mixed + (k + 1) * N, l.truth);
+    learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed, l.truth);
+    choose(m, &l);
+    measure(m, &l);
+}
+
+/* Nothing that is not a number, nothing far beyond what the stream has done of late. */
+static void hold(const blending *m, const past *p)
+{
+    const int64_t E = m->experts, C = m->channels, N = m->horizon * C;
+    const double *base = p->clean + (p->end - 1) * C;
+    double *far = m->work, *low = far + N, *high = low + N;
+    for (int64_t i = 0; i < N; i++) {
+        far[i] = i < C ? m->reach[i] : larger(far[i - C], m->reach[i]);
+        const double most = p->seen > m->slots ? m->far * far[i] + 1e-6 : INFINITY;
+        low[i] = base[i % C] - most;
+        high[i] = base[i % C] + most;
+        m->now[i] = held(m->now[i], 1e30); /* the last value stays what it is, as far as it can be multiplied */
+    }
+    for (int64_t e = 1; e < E; e++)
+        for (int64_t i = 0; i < N; i++) {
+            const double given = m->now[e * N + i], x = given == given ? held(given, 1e30) : 0.0;
+            m->now[e * N + i] = x < low[i] ? low[i] : x > high[i] ? high[i] : x;
+        }
+}
+
+/* The experts' forecasts from the newest row: held, kept, mixed. */
+void blend_forecast(const blending *m, const past *p)
+{
+    const int64_t E = m->experts, C = m->channels, N = m->horizon * C, slot = (p->seen - 1) % m->slots;
+    const double *last = p->raw + (p->end - 1) * C;
+    float *waiting = m->waiting + slot * E * N, *mixed = m->mixed + slot * (m->layers + 1) * N;
+    double *guarded = m->guarded + slot * N;
+    hold(m, p);
+    for (int64_t i = 0; i < E * N; i++)
+        waiting[i] = (float)m->now[i];
+    blend_mix(m, waiting, mixed);
+    for (int64_t i = 0; i < N; i++) {
+        const double share = m->share[i], mixture = (double)mixed[i];
+        guarded[i] = share == 1 ? mixture : (1 - share) * last[i % C] + share * mixture;
+    }
+}
