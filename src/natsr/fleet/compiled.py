@@ -10,7 +10,8 @@ of the draws is the learner's own, and what C computes is what it computes for o
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ from natsr.forecasters.neural import NeuralForecaster
 from natsr.native.many import DUE, IDLE, NO_ROOM, WAITING, Question, Reading, Record, Turn, Workers
 from natsr.nets.native import NativeTCN
 from natsr.types import Example, OptionError, ShapeError, State, Task
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Stage:
@@ -114,7 +118,7 @@ class Compiled(Learners):
 
     def forecast(self, windows: Sequence[Tensor | None]) -> list[Forecast | None]:
         self.check(windows)
-        given = [None if window is None else self._window(window) for window in windows]
+        given = _each(windows, self._window)
         most = max((window.shape[0] for window in given if window is not None), default=0)
         mean = torch.empty(len(given), most, self.task.horizon, self.task.channels)
         answer, step, asked = mean.data_ptr(), mean.stride(0) * mean.element_size(), (Question * len(given))()
@@ -155,7 +159,7 @@ class Compiled(Learners):
 
     def learn(self, examples: Sequence[Example | None]) -> None:
         self.check(examples)
-        given = [None if one is None else self._example(one) for one in examples]
+        given = _each(examples, self._example)
         if not self.shape.learning.online:
             return
         turns = self._staged(given)
@@ -254,8 +258,16 @@ class Compiled(Learners):
         return berth.learner
 
 
+def _each(given: Sequence[T | None], read: Callable[[T], U]) -> list[U | None]:
+    """What is given to each learner, read; what all of them get is read once."""
+    first = given[0]
+    if first is not None and all(one is first for one in given):
+        return [read(first)] * len(given)
+    return [None if one is None else read(one) for one in given]
+
+
 def _plain(part: Tensor) -> Tensor:
     """Numbers side by side, as C reads them."""
-    if part.dtype == torch.float32 and part.device.type == "cpu" and part.is_contiguous():
+    if part.dtype is torch.float32 and part.is_cpu and part.is_contiguous():
         return part
     return part.to("cpu", torch.float32).contiguous()
