@@ -20,7 +20,7 @@ import httpx
 from benchmarks.serve.harness import PATIENCE, Nursery, Served, keep, rows, value
 
 from natsr.live import Live
-from natsr.serve.admit import offered
+from natsr.serve.admit import Layout, offered
 from natsr.serve.service import checked
 from natsr.serve.settings import Limits
 from natsr.serve.store import LogRow, SeriesRow, Store
@@ -39,7 +39,7 @@ def prepare(folder: Path, count: int) -> None:
         live.observe(given["time"], {"load": value(0, row)})
     first = folder / "snapshots" / f"{0:032x}"
     live.save(first)
-    good, _ = offered([(given["time"], given["values"]) for given in posted], ["load"])
+    good, _ = offered([(given["time"], given["values"], None) for given in posted], Layout(["load"]))
     log = [LogRow(seq, row.time, row.row) for seq, row in enumerate(good, 1)]
     store = Store(str(folder))
     for number in range(count):

@@ -10,11 +10,12 @@ import json
 import math
 import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
 
+from natsr.exogenous import Future
 from natsr.intake import number, shown, stamp
 from natsr.live import LEVELS, LiveForecast
 from natsr.phases import Interval
@@ -23,6 +24,10 @@ from natsr.types import DataError, NatsrError, Option, OptionError
 if TYPE_CHECKING:
     import httpx
 
+#: What a series may be told when it is made.
+Setting: TypeAlias = int | str | Sequence[str] | Mapping[str, Option]
+#: A row: its time, its values, and, if one is told, the plan after it.
+Given: TypeAlias = tuple[object, Mapping[str, object]] | tuple[object, Mapping[str, object], Future]
 #: Rows in one request.
 CHUNK = 1000
 #: Answers that mean: not now.
@@ -98,25 +103,36 @@ class Client:
 
     # ---- verbs ---------------------------------------------------------------------------------------------------
 
-    def put(self, key: str, columns: Sequence[str], **settings: int | str | Mapping[str, Option]) -> dict[str, Any]:
+    def put(self, key: str, columns: Sequence[str], **settings: Setting) -> dict[str, Any]:
         """Create a series, or find it there with the same settings.
 
         Args:
             key: Its name.
             columns: Names of the values in a row.
-            settings: `horizon`, `window`, `freq`, `method`, `protocol`, `seed`, `options`, as for `natsr.Live`.
+            settings: `horizon`, `window`, `freq`, `method`, `protocol`, `seed`, `options`, `exogenous`, `known`, as
+                for `natsr.Live`.
         """
         return self._json("PUT", _path(key), body={"columns": list(columns), **settings})
 
-    def observe(self, key: str, time: object, row: Mapping[str, object]) -> Observed:
-        """Send one row; a row that is refused raises `natsr.DataError`, as `Live.observe` does."""
-        done = self.observe_many(key, [(time, row)])
+    def observe(self, key: str, time: object, row: Mapping[str, object], future: Future | None = None) -> Observed:
+        """Send one row; a row that is refused raises `natsr.DataError`, as `Live.observe` does.
+
+        Args:
+            key: Of the series.
+            time: Of the row.
+            row: Values by column.
+            future: Of columns in `known`, their values at the next `horizon` rows.
+        """
+        done = self.observe_many(key, [(time, row) if future is None else (time, row, future)])
         if done.refused:
             raise DataError(done.refused[0]["reason"])
         return done
 
-    def observe_many(self, key: str, rows: Iterable[tuple[object, Mapping[str, object]]]) -> Observed:
-        """Send many rows, a thousand in a request; those refused are in the answer, with the reason."""
+    def observe_many(self, key: str, rows: Iterable[Given]) -> Observed:
+        """Send many rows, each a time and values by column, or these and a plan as in `observe`.
+
+        A thousand go in a request; those refused are in the answer, with the reason.
+        """
         total = Observed(0, 0, [], 0)
         for chunk in _chunks(rows):
             got = self._json("POST", _path(key, "observations"), body={"rows": chunk})
@@ -227,17 +243,24 @@ def _path(key: str, *more: str) -> str:
     return "/".join(["/v1/series", quote(key, safe=""), *more])
 
 
-def _chunks(rows: Iterable[tuple[object, Mapping[str, object]]]) -> Iterator[list[dict[str, Any]]]:
+def _chunks(rows: Iterable[Given]) -> Iterator[list[dict[str, Any]]]:
     chunk: list[dict[str, Any]] = []
-    for time, row in rows:
-        cells = {name: number(value, name) for name, value in row.items()}
-        values = {name: None if math.isnan(value) else value for name, value in cells.items()}
-        chunk.append({"time": shown(stamp(time)), "values": values})
+    for time, row, *plans in rows:
+        sent: dict[str, Any] = {"time": shown(stamp(time))}
+        sent["values"] = {name: _cell(value, name) for name, value in row.items()}
+        for future in plans:
+            sent["future"] = {name: [_cell(value, name) for value in plan] for name, plan in future.items()}
+        chunk.append(sent)
         if len(chunk) == CHUNK:
             yield chunk
             chunk = []
     if chunk:
         yield chunk
+
+
+def _cell(value: object, name: str) -> float | None:
+    found = number(value, name)
+    return None if math.isnan(found) else found
 
 
 def _error(answer: httpx.Response) -> ServiceError:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from natsr.serve.admit import Offered, Outcome, Tail, admit, offered, packed, unpacked
+from natsr.serve.admit import Layout, Offered, Outcome, Tail, admit, offered, packed, unpacked
 from natsr.serve.store import LogRow
+from natsr.types import DataError
 
 HOUR = 3600
 
@@ -97,20 +98,52 @@ def test_however_requests_are_cut_and_repeated_the_log_is_the_same(seed: int) ->
 def test_rows_are_read_one_by_one() -> None:
     good, bad = offered(
         [
-            ("2026-01-01T00:00:00", {"load": 1.5}),
-            ("nonsense", {"load": 1.5}),
-            (1767225600, {"load": 1.5}),
-            ("0001-01-01T00:00:00+14:00", {"load": 1.5}),
-            ("2026-01-01T01:00:00", {"load": "1.5"}),
-            ("2026-01-01T01:00:00", {"lood": 1.5}),
-            ("2026-01-01T01:00:00", [1.5]),
-            ("2026-01-01T01:00:00", {"load": math.inf}),
-            ("2026-01-01T02:00:00Z", {}),
+            ("2026-01-01T00:00:00", {"load": 1.5}, None),
+            ("nonsense", {"load": 1.5}, None),
+            (1767225600, {"load": 1.5}, None),
+            ("0001-01-01T00:00:00+14:00", {"load": 1.5}, None),
+            ("2026-01-01T01:00:00", {"load": "1.5"}, None),
+            ("2026-01-01T01:00:00", {"lood": 1.5}, None),
+            ("2026-01-01T01:00:00", [1.5], None),
+            ("2026-01-01T01:00:00", {"load": math.inf}, None),
+            ("2026-01-01T02:00:00Z", {}, None),
         ],
-        ["load"],
+        Layout(["load"]),
     )
     assert [row.place for row in good] == [0, 8]
     assert unpacked(good[0].row).tolist() == [1.5]
     assert np.isnan(unpacked(good[1].row)).all()
     assert [one.place for one in bad] == [1, 2, 3, 4, 5, 6, 7]
     assert all(one.reason for one in bad)
+
+
+def test_a_plan_is_kept_with_its_row() -> None:
+    layout = Layout(["load"], ["wind"], ["holiday", "price"], horizon=2)
+    row = {"load": 1.5, "wind": 7, "holiday": 0}
+    good, bad = offered(
+        [
+            ("2026-01-01T00:00:00", row, {"price": [3, None]}),
+            ("2026-01-01T00:00:00", row, {"price": [3, 4]}),
+            ("2026-01-01T01:00:00", row, {"price": [None, None]}),
+            ("2026-01-01T02:00:00", row, None),
+            ("2026-01-01T03:00:00", row, {"price": [3]}),
+            ("2026-01-01T03:00:00", row, {"wind": [3, 4]}),
+            ("2026-01-01T03:00:00", row, {"load": [3, 4]}),
+            ("2026-01-01T03:00:00", row, [3, 4]),
+            ("2026-01-01T03:00:00", row, {"price": "34"}),
+            ("2026-01-01T03:00:00", row, {"price": [3, math.inf]}),
+        ],
+        layout,
+    )
+    assert [one.place for one in bad] == [4, 5, 6, 7, 8, 9]
+    np.testing.assert_array_equal(layout.values(good[0].row), [1.5, 7, 0, math.nan])
+    future = layout.future(good[0].row)
+    assert future is not None
+    np.testing.assert_array_equal(future["price"], [3, math.nan])
+    np.testing.assert_array_equal(future["holiday"], [math.nan, math.nan])
+    assert good[2].row == good[3].row and layout.future(good[3].row) is None
+    outcome = admit(good, Tail(), 3600, lambda _: {})
+    assert len(outcome.taken) == 3
+    assert [one.reason for one in outcome.refused if "other values" in one.reason]
+    with pytest.raises(DataError, match="was it changed"):
+        layout.values(packed(np.ones(3)))

@@ -84,7 +84,7 @@ def test_a_plan_in_the_log_reaches_the_learner(other: Process) -> None:
             told[-1].append(learner.forecast())
     assert all(same(near, far) for near, far in told)
     assert not same(told[0][0], told[1][0])
-    with pytest.raises(DataError, match="was the state changed"):
+    with pytest.raises(DataError, match="was it changed"):
         Here().fresh(RLS).learn(0, packed(np.ones(5)))
 
 

@@ -53,7 +53,7 @@ class Running:
 
     def post(self, key: str, number: int, first: int, last: int) -> Outcome:
         series = self.service.find(key)
-        good, bad = offered([(row["time"], row["values"]) for row in rows(number, first, last)], series.columns)
+        good, bad = offered([(row["time"], row["values"], None) for row in rows(number, first, last)], series.layout)
         assert not bad
         return self.service.observe(series, good).result(PATIENCE)
 
@@ -178,7 +178,7 @@ def test_a_deleted_series_is_gone_and_its_key_can_be_used_again(tmp_path: Path) 
 def test_requests_at_once_keep_every_row_once(tmp_path: Path) -> None:
     with Running(tmp_path) as running:
         series = running.series("a", RLS)
-        good, _ = offered([(row["time"], row["values"]) for row in rows(0, 0, 200)], series.columns)
+        good, _ = offered([(row["time"], row["values"], None) for row in rows(0, 0, 200)], series.layout)
         outcomes: list[Outcome] = []
 
         def send() -> None:
@@ -244,7 +244,7 @@ def test_one_job_that_fails_does_not_fail_its_neighbours(tmp_path: Path) -> None
         hold = journal.submit(lambda _: release.wait(PATIENCE))  # so that the next ones come together
         bad = journal.submit(lambda connection: connection.execute(text("INSERT INTO nowhere VALUES (1)")))
         mistake = journal.submit(lambda _: 1 // 0)
-        good, _ = offered([(row["time"], row["values"]) for row in rows(0, 0, 5)], series.columns)
+        good, _ = offered([(row["time"], row["values"], None) for row in rows(0, 0, 5)], series.layout)
         taken = running.service.observe(series, good)
         release.set()
         assert hold.result(PATIENCE)
@@ -259,9 +259,10 @@ def test_learning_that_fails_is_told_and_tried_again(tmp_path: Path, monkeypatch
     monkeypatch.setattr(learners, "LONGEST_RETRY", 0.2)
     broken, observe = threading.Event(), Live.observe
 
-    def fragile(live: Live, time: object, row: object) -> None:
+    def fragile(live: Live, time: object, row: object, future: object = None) -> None:
         if broken.is_set():
             raise ArithmeticError("a mistake of ours")
+        assert future is None
         observe(live, time, row)
 
     monkeypatch.setattr(Live, "observe", fragile)

@@ -12,12 +12,13 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from natsr.data.calendar import Floats
+from natsr.exogenous import Exogenous, Future
 from natsr.intake import row_values, shown, stamp, steps_after
 from natsr.serve.store import LogRow
 from natsr.types import DataError
@@ -57,7 +58,7 @@ class Outcome(NamedTuple):
 
 
 def packed(values: Floats) -> bytes:
-    """A row as it is kept; every NaN becomes the same one, so that equal rows have equal bytes."""
+    """Numbers as they are kept; every NaN becomes the same one, so that equal rows have equal bytes."""
     clean = np.where(np.isnan(values), np.nan, values + 0.0)  # and minus zero becomes zero
     return clean.astype(_FLOATS).tobytes()
 
@@ -67,15 +68,77 @@ def unpacked(row: bytes) -> Floats:
     return np.frombuffer(row, dtype=_FLOATS).astype(np.float64)
 
 
-def offered(rows: Sequence[tuple[object, object]], columns: Sequence[str]) -> tuple[list[Offered], list[Refused]]:
-    """Rows as they came, read: those that can be used, and those that cannot."""
+class Layout:
+    """What the numbers of a kept row are: the columns, what else comes with a row, and its plan if one was told.
+
+    Args:
+        columns: That are forecast.
+        exogenous: That come with a row.
+        known: That come with a row and have a plan besides.
+        horizon: Rows of a plan.
+
+    Example:
+        >>> layout = Layout(["load"], known=["holiday"], horizon=2)
+        >>> row = layout.packed({"load": 5.0, "holiday": 0}, {"holiday": [0, 1]})
+        >>> layout.values(row).tolist(), layout.future(row)
+        ([5.0, 0.0], {'holiday': [0.0, 1.0]})
+    """
+
+    def __init__(
+        self, columns: Sequence[str], exogenous: Sequence[str] = (), known: Sequence[str] = (), horizon: int = 1
+    ) -> None:
+        self._outside = Exogenous(columns, exogenous, known, horizon)
+        self.columns, self.known = tuple(columns), self._outside.known
+        self.names = (*self.columns, *self._outside.names)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Layout:
+        """From the settings of a series."""
+        more = (settings.get("exogenous") or (), settings.get("known") or ())
+        return cls(settings["columns"], *more, horizon=settings["horizon"])
+
+    @property
+    def features(self) -> int:
+        """Numbers that a network reads of a row beside the columns."""
+        return self._outside.width
+
+    def packed(self, values: object, future: Future | None = None) -> bytes:
+        """A row as it is kept; a plan that tells nothing is none.
+
+        Raises:
+            DataError: It is no row of this series.
+        """
+        if not isinstance(values, Mapping):
+            raise DataError(f"values is {type(values).__name__}, expected an object of numbers by column")
+        row, plan = row_values(values, self.names), self._outside.plan(future)
+        return packed(row if np.isnan(plan).all() else np.concatenate([row, plan.reshape(-1)]))
+
+    def values(self, row: bytes) -> Floats:
+        """The numbers of a kept row by `names`, without its plan.
+
+        Raises:
+            DataError: It was kept for another series.
+        """
+        found = unpacked(row)
+        if len(found) not in (len(self.names), len(self.names) + self._outside.horizon * len(self.known)):
+            raise DataError(f"a row of the log has {len(found)} numbers, expected {len(self.names)}; was it changed?")
+        return found[: len(self.names)]
+
+    def future(self, row: bytes) -> dict[str, list[float]] | None:
+        """The plan that was told with a kept row."""
+        plan = unpacked(row)[len(self.names) :]
+        if not len(plan):
+            return None
+        return dict(zip(self.known, plan.reshape(-1, len(self.known)).T.tolist(), strict=True))
+
+
+def offered(rows: Iterable[tuple[object, object, Any]], layout: Layout) -> tuple[list[Offered], list[Refused]]:
+    """Rows as they came (time, values, plan), read: those that can be used, and those that cannot."""
     good: list[Offered] = []
     bad: list[Refused] = []
-    for place, (time, values) in enumerate(rows):
+    for place, (time, values, future) in enumerate(rows):
         try:
-            if not isinstance(values, Mapping):
-                raise DataError(f"values is {type(values).__name__}, expected an object of numbers by column")
-            good.append(Offered(place, _seconds(time), packed(row_values(values, columns))))
+            good.append(Offered(place, _seconds(time), layout.packed(values, future)))
         except DataError as error:
             bad.append(Refused(place, str(error)[:500]))
     return good, bad

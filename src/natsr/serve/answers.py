@@ -13,7 +13,8 @@ import numpy.typing as npt
 from natsr.data.calendar import Floats
 from natsr.intake import shown
 from natsr.live import LiveForecast
-from natsr.serve.store import ForecastRow
+from natsr.serve.admit import Layout
+from natsr.serve.store import ForecastRow, LogRow
 
 #: The level of the intervals that are kept to be compared with what came.
 KEPT_LEVEL = 0.9
@@ -71,6 +72,14 @@ def past_answer(row: ForecastRow, columns: Sequence[str], step: int) -> dict[str
             f"{KEPT_LEVEL:g}": {name: pairs(low[:, place], high[:, place]) for place, name in enumerate(columns)}
         },
     }
+
+
+def row_answer(row: LogRow, layout: Layout) -> dict[str, Any]:
+    """A kept row in the form in which rows are posted."""
+    found: dict[str, Any] = {"time": shown(row.time), "values": by_column(layout.values(row.row), layout.names)}
+    if (future := layout.future(row.row)) is not None:
+        found["future"] = {name: numbers(np.array(plan)) for name, plan in future.items()}
+    return found
 
 
 def by_column(values: Floats, columns: Sequence[str]) -> dict[str, float | None]:

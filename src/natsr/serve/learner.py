@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from natsr.live import LEVELS, Live, LiveForecast
-from natsr.serve.admit import unpacked
+from natsr.serve.admit import Layout
 from natsr.serve.answers import plain
-from natsr.types import DataError, NatsrError
+from natsr.types import NatsrError
 
 
 class LostError(NatsrError):
@@ -61,7 +61,7 @@ class Local:
     def __init__(self, live: Live) -> None:
         self._live = live
         self.columns = tuple(live.columns)
-        self._width = len(live.columns) + len(live.exogenous) + len(live.known)
+        self._layout = Layout(live.columns, live.exogenous, live.known, live.horizon)
 
     @property
     def empty(self) -> bool:
@@ -70,11 +70,7 @@ class Local:
 
     def learn(self, time: int, row: bytes) -> None:
         """See `Learner`."""
-        values, future = given(row, self._width, self._live.known)
-        if future is None:
-            self._live.observe(np.datetime64(time, "s"), values)
-        else:
-            self._live.observe(np.datetime64(time, "s"), values, future)
+        self._live.observe(np.datetime64(time, "s"), self._layout.values(row), self._layout.future(row))
 
     def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
         """See `Learner`."""
@@ -102,14 +98,3 @@ class Here:
     def load(self, folder: str | Path) -> Local:
         """See `Workshop`."""
         return Local(Live.load(folder))
-
-
-def given(row: bytes, width: int, known: Sequence[str]) -> tuple[Any, dict[str, list[float]] | None]:
-    """A row of the log as `Live.observe` takes it: its values, and the plan of the `known` columns if one was told."""
-    numbers = unpacked(row)
-    if len(numbers) == width:
-        return numbers, None
-    if len(numbers) < width or not known or (len(numbers) - width) % len(known):
-        raise DataError(f"a row of the log has {len(numbers)} numbers, expected {width}; was the state changed?")
-    plan = numbers[width:].reshape(-1, len(known))
-    return numbers[:width], {name: plan[:, place].tolist() for place, name in enumerate(known)}

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from sqlalchemy.exc import SQLAlchemyError
 
-from natsr.serve.admit import Tail, unpacked
+from natsr.serve.admit import Tail
 from natsr.serve.answers import by_column, forecast_answer, kept
 from natsr.serve.events import Bus
 from natsr.serve.faults import ApiError
@@ -299,7 +299,11 @@ class Learners:
             self._tell(series)
         if self._bus.watched(series.key):
             news = {"key": series.key, "seq": row.seq, "time": str(np.datetime64(row.time, "s"))}
-            more = {"values": by_column(unpacked(row.row), series.columns), "pending": series.pending, "health": health}
+            more = {
+                "values": by_column(series.layout.values(row.row), series.layout.names),
+                "pending": series.pending,
+                "health": health,
+            }
             self._bus.publish(series.key, {**news, **more, "forecast": forecast_answer(forecast)})
 
     def _tell(self, series: Series) -> None:

@@ -17,7 +17,7 @@ from natsr.intake import shown, stamp
 from natsr.live import LEVELS, LiveForecast
 from natsr.serve import schemas
 from natsr.serve.admit import offered, unpacked
-from natsr.serve.answers import forecast_answer, past_answer
+from natsr.serve.answers import forecast_answer, past_answer, row_answer
 from natsr.serve.faults import ApiError
 from natsr.serve.schemas import KEY, ErrorOut, RowsIn, SeriesIn
 from natsr.serve.series import Series
@@ -75,6 +75,8 @@ def described(series: Series) -> dict[str, Any]:
     row, tail = series.row, series.tail
     return {
         "key": row.key,
+        "exogenous": [],
+        "known": [],
         **row.settings,
         "options": row.settings.get("options") or {},
         "created": shown(row.created) + "Z",
@@ -141,18 +143,18 @@ async def post_observations(key: Key, body: Annotated[RowsIn, Body()], request: 
     most = service.settings.limits.rows
     if len(body.rows) > most:
         raise ApiError(413, f"there are {len(body.rows)} rows", f"at most {most}", "send them in several requests")
-    given = [(row.time, row.values) for row in body.rows]
+    given = [(row.time, row.values, row.future) for row in body.rows]
     if len(given) > 100:  # long enough for others to notice
-        good, bad = await run_in_threadpool(offered, given, series.columns)
+        good, bad = await run_in_threadpool(offered, given, series.layout)
     else:
-        good, bad = offered(given, series.columns)
+        good, bad = offered(given, series.layout)
     service.count(0, 0, len(bad))
     outcome = await asyncio.wrap_future(service.observe(series, good))
     return Answer(
         {
             "accepted": len(outcome.taken),
             "duplicates": outcome.duplicates,
-            "refused": places([*bad, *outcome.refused], [time for time, _ in given]),
+            "refused": places([*bad, *outcome.refused], [time for time, _, _ in given]),
             "pending": series.pending,
         }
     )
@@ -164,11 +166,7 @@ async def get_observations(key: Key, request: Request, count: Count = 100, befor
     service = service_of(request)
     series = service.find(key)
     rows = await run_in_threadpool(service.rows, series, count, _moment(before))
-    named = [(shown(row.time), unpacked(row.row).tolist()) for row in rows]
-    cells = [
-        {"time": time, "values": {name: v if v == v else None for name, v in zip(series.columns, row, strict=True)}}
-        for time, row in named
-    ]
+    cells = [row_answer(row, series.layout) for row in rows]
     return Answer({"rows": cells})
 
 

@@ -24,8 +24,28 @@ Values = Annotated[
         {
             "type": "object",
             "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "null"}]},
-            "description": "Numbers by column; null, or a column left out, is missing",
+            "description": "Numbers by column, of exogenous and known ones too; null, or a column left out, is missing",
             "examples": [{"load": 1.5}],
+        }
+    ),
+]
+Plans = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "additionalProperties": {
+                        "type": "array",
+                        "items": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+                    },
+                },
+                {"type": "null"},
+            ],
+            "description": "Known columns at the next `horizon` rows, null where there is no plan; left out, the last "
+            "plan goes on",
+            "examples": [{"holiday": [0, 0, 1]}],
         }
     ),
 ]
@@ -35,10 +55,31 @@ class SeriesIn(BaseModel):
     """A series to create."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"columns": ["load"], "horizon": 24, "freq": "h"}]}
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"columns": ["load"], "horizon": 24, "freq": "h"},
+                {
+                    "columns": ["load"],
+                    "horizon": 3,
+                    "freq": "D",
+                    "method": "natsr",
+                    "exogenous": ["wind"],
+                    "known": ["holiday"],
+                },
+            ]
+        },
     )
 
     columns: list[Name] = Field(min_length=1, max_length=1000, description="Names of the values in a row")
+    exogenous: list[Name] = Field(
+        default_factory=list,
+        max_length=1000,
+        description="Columns that come with each row and are inputs only; for methods with a network",
+    )
+    known: list[Name] = Field(
+        default_factory=list, max_length=1000, description="The same for columns whose future is known, such as a plan"
+    )
     horizon: int = Field(Live.horizon, ge=1, le=100_000, description="Rows ahead")
     window: int = Field(Live.window, ge=1, le=100_000, description="Rows that a network sees")
     freq: str = Field("h", max_length=20, description="Time between rows: s, 15min, h, D, W")
@@ -57,13 +98,28 @@ class RowIn(BaseModel):
 
     time: Time
     values: Values
+    future: Plans = None
 
 
 class RowsIn(BaseModel):
     """Rows, taken in the order of their times."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"rows": [{"time": TIME, "values": {"load": 1.5}}]}]}
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"rows": [{"time": TIME, "values": {"load": 1.5}}]},
+                {
+                    "rows": [
+                        {
+                            "time": TIME,
+                            "values": {"load": 1.5, "wind": 7, "holiday": 0},
+                            "future": {"holiday": [0, 0, 1]},
+                        }
+                    ]
+                },
+            ]
+        },
     )
 
     rows: list[RowIn]
@@ -90,6 +146,8 @@ class SeriesOut(BaseModel):
 
     key: str
     columns: list[str]
+    exogenous: list[str]
+    known: list[str]
     horizon: int
     window: int
     freq: str

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from natsr.intake import step_seconds
 from natsr.live import LiveForecast
-from natsr.serve.admit import Tail
+from natsr.serve.admit import Layout, Tail
 from natsr.serve.learner import Learner
 from natsr.serve.store import ForecastRow, SeriesRow
 
@@ -80,11 +80,11 @@ class Series:
     retry_at: float = 0.0
     failures: int = 0
     failure: str | None = None
-    columns: tuple[str, ...] = field(init=False)
+    layout: Layout = field(init=False)
     step: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.columns = tuple(self.row.settings["columns"])
+        self.layout = Layout.of(self.row.settings)
         self.step = step_seconds(self.row.settings["freq"])
 
     @classmethod
@@ -97,6 +97,11 @@ class Series:
     def id(self) -> str:
         """Never used again, unlike the key."""
         return self.row.id
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """That are forecast."""
+        return self.layout.columns
 
     @property
     def key(self) -> str:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from natsr.intake import step_seconds
 from natsr.live import Live, LiveForecast
-from natsr.serve.admit import Offered, Outcome, Refused, Tail, admit, unpacked
+from natsr.serve.admit import Layout, Offered, Outcome, Refused, Tail, admit, unpacked
 from natsr.serve.answers import KEPT_LEVEL, kept_numbers, numbers, pairs
 from natsr.serve.events import Bus
 from natsr.serve.faults import ApiError
@@ -253,7 +253,8 @@ class Service:
 
 def looked_answer(series: Series, looked: Looked) -> dict[str, Any]:
     """As it is sent."""
-    values = np.array([unpacked(row.row) for row in looked.rows]).reshape(len(looked.rows), len(series.columns))
+    width = len(series.columns)
+    values = np.array([unpacked(row.row)[:width] for row in looked.rows]).reshape(len(looked.rows), width)
     mean, low, high = looked.expected
     named = list(enumerate(series.columns))
     return {
@@ -270,30 +271,40 @@ def checked(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
     Raises:
         ApiError: They make no sense, or ask for too much.
     """
-    columns = given["columns"]
-    for what, got, most in (
-        ("the number of columns", len(columns), limits.columns),
-        ("window times columns", given["window"] * len(columns), limits.inputs),
-        ("horizon times columns", given["horizon"] * len(columns), limits.outputs),
-    ):
-        if got > most:
-            raise ApiError(422, f"{what} is {got}", f"at most {most}", "ask for less, or raise the service's limits")
-    for name, value in given["options"].items():
-        most_of = _SIZES.get(name, _LARGEST_OPTION)
-        if not isinstance(value, str) and not abs(value) <= most_of:
-            raise ApiError(422, f"option {name} is {value}", f"at most {most_of:g}", "choose a smaller one")
+    settings = {**given, "options": given["options"] or None}
+    for name in ("exogenous", "known"):  # left out where there are none, as in states from before there were any
+        if not settings.get(name):
+            settings.pop(name, None)
     try:
+        layout = Layout.of(settings)
+        _check_sizes(settings, layout, limits)
         if step_seconds(given["freq"]) > _LONGEST_STEP:
             raise OptionError(f"freq is {given['freq']!r}, expected at most a year")
-        settings = {**given, "freq": f"{step_seconds(given['freq'])}s", "options": given["options"] or None}
+        settings["freq"] = f"{step_seconds(given['freq'])}s"
         Live(**settings)
     except (OptionError, DataError) as error:
         raise ApiError(422, str(error), "settings that natsr.Live takes", "see the message") from error
     return settings
 
 
+def _check_sizes(settings: dict[str, Any], layout: Layout, limits: Limits) -> None:
+    """Memory and time of a learner grow with these."""
+    window, horizon, options = settings["window"], settings["horizon"], settings["options"] or {}
+    for what, got, most in (
+        ("the number of columns", len(layout.names), limits.columns),
+        ("window times columns", window * (len(layout.columns) + layout.features), limits.inputs),
+        ("horizon times columns", horizon * (len(layout.columns) + len(layout.known)), limits.outputs),
+    ):
+        if got > most:
+            raise ApiError(422, f"{what} is {got}", f"at most {most}", "ask for less, or raise the service's limits")
+    for name, value in options.items():
+        most_of = _SIZES.get(name, _LARGEST_OPTION)
+        if not isinstance(value, str) and not abs(value) <= most_of:
+            raise ApiError(422, f"option {name} is {value}", f"at most {most_of:g}", "choose a smaller one")
+
+
 def _differs(key: str, kept: dict[str, Any], given: dict[str, Any]) -> ApiError:
-    names = [name for name in given if kept.get(name) != given[name]]
+    names = [name for name in {**kept, **given} if kept.get(name) != given.get(name)]
     there = json.dumps({name: kept.get(name) for name in names})
     hint = "use another key, or delete the series first"
     return ApiError(409, f"series {key!r} is there with other settings: {', '.join(names)}", there[:500], hint)
