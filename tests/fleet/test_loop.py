@@ -113,7 +113,7 @@ def test_the_loop_is_the_fleet_with_the_same_draws(method: str, protocol: Protoc
 def test_many_learners_are_renewed_in_turns_to_the_same_end(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = loop_of(warmed("natsr")), loop_of(warmed("natsr"))
     few.run()
-    monkeypatch.setattr(loops, "_REFRESHED", 2)
+    monkeypatch.setattr(loops, "_FEW", 2)
     many.run()
     for one, other in zip(few.sums(), many.sums(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)

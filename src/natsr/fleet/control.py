@@ -2,9 +2,9 @@
 
 A step is a function of a `Control`. It works on tensors in place, and where what it does next depends on a tensor it
 asks the control: `when(flag, body)` or `repeat(flag, body)`. Run at once, the host looks at the flag. Recorded, the
-device does: the body becomes a conditional node of the graph (`natsr.native.conditional`), and a step is one launch
-that the host need not wait for. Where such nodes cannot be had, the recording is cut at each body, and the host looks
-at the flags between the pieces.
+device does: the body becomes a conditional node of the graph (`natsr.native.conditional`), and so does the step itself,
+in a loop: many steps are one launch, and the host neither waits nor helps. Where such nodes cannot be had, the
+recording is cut at each body, the host looks at the flags between the pieces, and launches every step.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import abc
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 import torch
@@ -25,6 +26,7 @@ Body = Callable[[], None]
 new_stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream  # which torch leaves untyped
 
 _BRANCHES = 3  # beside the one that forks
+_DEPTH = 2  # a step within the loop, and a body within the step
 
 
 class Control(abc.ABC):
@@ -61,7 +63,7 @@ class _Nodes(Control):
 
     def __init__(self, library: ctypes.CDLL, pool: torch.cuda.MemPool) -> None:
         self._library, self._pool = library, pool
-        self._stream = _sides()[0]  # bodies are captured on a stream of their own
+        self._depth = 0
 
     def _run(self, flag: Tensor, body: Body, loop: bool) -> None:
         here, graph, handle = torch.cuda.current_stream(), ctypes.c_void_p(), ctypes.c_ulonglong()
@@ -70,12 +72,15 @@ class _Nodes(Control):
             ctypes.c_void_p(here.cuda_stream), place, int(loop), ctypes.byref(graph), ctypes.byref(handle)
         )
         _check(opened)
-        side = ctypes.c_void_p(self._stream.cuda_stream)
-        with torch.cuda.stream(self._stream):
+        stream = _lanes()[self._depth][0]  # a body is captured on a stream of its own
+        side = ctypes.c_void_p(stream.cuda_stream)
+        self._depth += 1
+        with torch.cuda.stream(stream):
             _check(self._library.when_begin(side, graph))
-            with torch.cuda.use_mem_pool(self._pool):
+            with torch.cuda.use_mem_pool(self._pool) if self._depth == 1 else nullcontext():
                 body()
             _check(self._library.when_end(side, handle, place, int(loop)))
+        self._depth -= 1
 
 
 def _check(code: int) -> None:
@@ -90,7 +95,7 @@ class _Pieces(Control):
         self._pool = torch.cuda.graph_pool_handle()
         self._pieces: list[tuple[torch.cuda.CUDAGraph, Tensor | None, bool]] = []
 
-    def record(self, step: Step) -> Body:
+    def record(self, step: Step) -> Callable[[int], None]:
         self._begin()
         step(self)
         self._end(None, loop=False)
@@ -111,8 +116,8 @@ class _Pieces(Control):
         self._end(flag, loop)
         self._begin()
 
-    def _replay(self) -> None:
-        for graph, flag, loop in self._pieces:
+    def _replay(self, steps: int) -> None:
+        for graph, flag, loop in self._pieces * steps:
             while flag is None or bool(flag):
                 graph.replay()
                 if not loop:
@@ -136,31 +141,45 @@ class Mark:
         return query()
 
 
-def recorded(step: Step, stream: torch.cuda.Stream) -> Body:
-    """The step as a graph: call what is returned, on the same stream, as often as it is to run.
+def recorded(step: Step, going: Tensor, stream: torch.cuda.Stream) -> Callable[[int], None]:
+    """The step as a program: call what is returned, on the same stream, with the number of steps to take.
 
-    The step must have run at once on this stream before, so that the libraries have made what they need.
+    Args:
+        step: Must have run at once on this stream before, so that the libraries have made what they need.
+        going: A flag that the step clears when it was the last one; it must be set before the program is called.
+        stream: Where the program will run.
     """
     library = conditional.library()
     stream.synchronize()
-    if library is None:
-        with torch.cuda.stream(stream):
-            return _Pieces().record(step)
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.MemPool()
+    _forget_workspaces()
     with torch.cuda.stream(stream):  # not torch.cuda.graph, which would wait for all that runs on the device
+        if library is None:
+            return _Pieces().record(step)
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.MemPool()
+        control = _Nodes(library, pool)
         graph.capture_begin(capture_error_mode="thread_local")
-        step(_Nodes(library, pool))
+        control.repeat(going, lambda: step(control))
         graph.capture_end()
-    return _Replay(graph, pool)
+    _forget_workspaces()
+    return _Loop(graph, pool)
 
 
-class _Replay:
-    """A graph with what must live as long as it does."""
+def _forget_workspaces() -> None:
+    """Make the matrix library take new scratch memory: programs that run beside each other must not share any.
+
+    It keeps some for each stream that it has worked on, and all recordings are made on the same few streams.
+    """
+    forget: Callable[[], None] = torch._C._cuda_clearCublasWorkspaces
+    forget()
+
+
+class _Loop:
+    """A graph that loops by itself, with what must live as long as it does."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, pool: torch.cuda.MemPool) -> None:
         self._graph, self._kept = graph, pool
 
-    def __call__(self) -> None:
+    def __call__(self, _steps: int) -> None:
         self._graph.replay()
 
 
@@ -178,9 +197,8 @@ class Branches:
         """The results, in order."""
         if not self._fork or len(jobs) < 2:
             return [job() for job in jobs]
-        here, (body, branches, inner) = torch.cuda.current_stream(), _sides()
-        # A stream that has joined a recording belongs to it until it ends, so bodies have branches of their own.
-        streams = (inner if here == body else branches)[: len(jobs) - 1]
+        here = torch.cuda.current_stream()
+        streams = _branches(here)[: len(jobs) - 1]
         for stream in streams:
             stream.wait_stream(here)
         lanes, found = [here, *streams], list[T]()
@@ -193,12 +211,17 @@ class Branches:
 
 
 @functools.cache
-def _sides() -> tuple[torch.cuda.Stream, list[torch.cuda.Stream], list[torch.cuda.Stream]]:
-    """One stream to record bodies on, and branches for steps and for bodies.
+def _lanes() -> list[list[torch.cuda.Stream]]:
+    """For bodies, and bodies within bodies: a stream to record each on, and branches of that stream.
 
     Recording is one after the other in a process, so all share them. They have another priority than `new_stream`'s:
     torch hands out its streams in turn, and these must not be the same.
     """
     made: Callable[..., torch.cuda.Stream] = torch.cuda.Stream
-    first, *others = (made(priority=-1) for _ in range(1 + 2 * _BRANCHES))
-    return first, others[:_BRANCHES], others[_BRANCHES:]
+    return [[made(priority=-1) for _ in range(1 + _BRANCHES)] for _ in range(1 + _DEPTH)]
+
+
+def _branches(here: torch.cuda.Stream) -> list[torch.cuda.Stream]:
+    """Streams to fork into; one that has joined a recording belongs to it until it ends, so each depth has its own."""
+    lanes = _lanes()
+    return next((others for first, *others in lanes[:-1] if first == here), lanes[-1][1:])

@@ -94,23 +94,18 @@ class Curvatures:
             probes: Their output directions, `(n, K, B, m)`; zero where there is no example.
         """
         part, spread = trace.of(chosen), weights[chosen]
-        B = spread.shape[1]
-        pulled = net.pulled(part, probes * spread.sqrt()[:, None, :, None], chosen)
+
+        def pulled() -> list[Tensor]:
+            return net.pulled(part, probes * spread.sqrt()[:, None, :, None], chosen)
+
+        grads, a = self.branches.run([pulled, lambda: [_input_moment(inputs, spread) for inputs in part.inputs]])
         known = self._known_moments(matrices(net.layers, net.weights[chosen]), part, spread)
-        known[len(pulled) - 1] = torch.ones_like(spread[:, 0])  # the head's G is κ times one; the solve puts κ in
+        known[len(a) - 1] = torch.ones_like(spread[:, 0])  # the head's G is κ times one; the solve puts κ in
 
-        def job(index: int) -> Callable[[], tuple[Tensor, Tensor]]:
-            def factors() -> tuple[Tensor, Tensor]:
-                inputs = part.inputs[index]
-                roots = (spread * B / inputs.shape[1]).sqrt()[:, :, None]  # the mean is over positions too
-                rows = (inputs.view(len(inputs), B, -1) * roots).view_as(inputs)
-                moment = known[index] if index in known else _moment(pulled[index], probes.shape[1])
-                return torch.bmm(rows.transpose(1, 2), rows), moment
+        def job(index: int) -> Callable[[], Tensor]:
+            return lambda: known[index] if index in known else _moment(grads[index], probes.shape[1])
 
-            return factors
-
-        pairs = self.branches.run([job(index) for index in range(len(pulled))])
-        return [a for a, _ in pairs], [g for _, g in pairs]
+        return a, self.branches.run([job(index) for index in range(len(a))])
 
     def _known_moments(self, weights: list[Tensor], trace: FleetTrace, spread: Tensor) -> dict[int, Tensor]:
         """`G / κ` of the layers right below the head, without any probe: `ConeTCN.known_moments`."""
@@ -210,6 +205,14 @@ class Curvatures:
             chosen = torch.tensor([number], device=self.smoothed.device)
             self.take_blocks(chosen, a, g)
             self.make_solvers(chosen, self.made[chosen])
+
+
+def _input_moment(inputs: Tensor, weights: Tensor) -> Tensor:
+    """`A` from inputs `(n, B·S, I)`, the mean over positions, the examples weighed by `(n, B)`."""
+    n, B = weights.shape
+    roots = (weights * B / inputs.shape[1]).sqrt()[:, :, None]
+    rows = (inputs.reshape(n, B, -1) * roots).view(inputs.shape)
+    return torch.bmm(rows.transpose(1, 2), rows)
 
 
 def _moment(grads: Tensor, probes: int) -> Tensor:

@@ -1,8 +1,8 @@
 """A fleet along its streams with nothing of a step on the host: one program, run over and over where the networks are.
 
 The rows are there (`natsr.fleet.course`), the random numbers of many steps too (`natsr.fleet.tables`), and what a step
-does next it decides for itself (`natsr.fleet.control`). On a GPU the program is a CUDA graph, and a chunk of steps is
-as many launches that nobody waits for.
+does next it decides for itself (`natsr.fleet.control`). On a GPU the program is a CUDA graph that loops by itself, and
+a chunk of steps is one launch that nobody waits for.
 
 Run number `k` learns the example that matures at the `k`-th origin, and forecasts from the origin before it: the
 weights that a forecast is made with are those that the next example is learned with, so one forward pass serves both.
@@ -12,14 +12,14 @@ is refused although its new curvature was in order, the curvature stays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from natsr.fleet.control import AtOnce, Body, Branches, Control, Mark, new_stream, recorded
+from natsr.fleet.control import AtOnce, Branches, Control, Mark, new_stream, recorded
 from natsr.fleet.course import Course
 from natsr.fleet.finish import Moments
 from natsr.fleet.renewal import Renewal
@@ -35,7 +35,7 @@ Array = npt.NDArray[np.float64]
 
 CHUNK = 256  # steps whose random numbers are drawn at once
 _AT_ONCE = 2  # steps before the program is recorded; the libraries make what they need in them
-_REFRESHED = 8  # learners whose curvature is estimated at once
+_FEW = 8  # learners whose curvature is estimated at once, or a sixth of all
 
 
 def loopable(shape: Shape) -> bool:
@@ -88,7 +88,7 @@ class Loop:
         self.course = Course(rows, fleet.shape.frame, fleet.net.weights)
         self._device = fleet.net.weights.device
         self._stream = new_stream() if self._device.type == "cuda" else None
-        self._program: Body | None = None
+        self._program: Callable[[int], None] | None = None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -111,9 +111,10 @@ class Loop:
         self._counts = {name: torch.tensor(numbers, device=device) for name, numbers in fleet.counts.items()}
         self._streams = Streams(fleet.generators, device)
         self._seen = [0] * n if fleet.memory is None else list(fleet.memory.seen)
-        self._run, self._place = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(2))
+        self._run, self._place, self._until = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(3))
         self._good, self._todo = (torch.zeros(n, dtype=torch.bool, device=device) for _ in range(2))
-        self._more, self._astray, self._keeps = (torch.zeros((), dtype=torch.bool, device=device) for _ in range(3))
+        no = torch.zeros((), dtype=torch.bool, device=device)
+        self._more, self._astray, self._keeps, self._going = (no.clone() for _ in range(4))
         self._outputs = like.new_zeros(CHUNK, n, m)
         self._sums = torch.zeros(3, n, fleet.task.horizon, fleet.task.channels, dtype=torch.float64, device=device)
         self._renewal: Renewal | None = None
@@ -149,14 +150,16 @@ class Loop:
     def _chunk(self, size: int) -> None:
         self.draw_ahead()
         self._place.zero_()
-        for number in range(size):
-            if self._device.type != "cuda" or self.done + number < _AT_ONCE:
-                self._step(AtOnce())
-                continue
+        self._until.fill_(size)
+        first = 0
+        while first < size and (self._stream is None or self.done + first < _AT_ONCE):
+            self._step(AtOnce())
+            first += 1
+        if first < size and self._stream is not None:
             if self._program is None:
-                assert self._stream is not None
-                self._program = recorded(self._step, self._stream)
-            self._program()
+                self._program = recorded(self._step, self._going, self._stream)
+            self._going.fill_(True)
+            self._program(size - first)
         self._score(size)
         self.done += size
 
@@ -172,7 +175,7 @@ class Loop:
             found["kept"] = streams.uniform(K)
         if shape.natural:
             found["rows"] = hadamard_rows(streams, K, len(self._table), shape.probes)
-            found["signs"] = streams.signs(K, self._draws + 2, fleet.task.outputs)
+            found["signs"] = streams.signs(K, self._draws + 1, fleet.task.outputs)
         for name, table in found.items():
             self.tables.setdefault(name, torch.empty_like(table)).copy_(table)
 
@@ -215,6 +218,10 @@ class Loop:
         fleet, counts = self.fleet, self._counts
         active = self._find()
         seen = fleet.looked(self._window, self._target, self._there, 1, self._stored)
+        output = seen.trace.output
+        learned = output.shape[1] - 1  # nothing is learned from the window that is forecast from
+        trace, pull, weights = seen.trace.first(learned), seen.pull[:, :learned], seen.weights[:, :learned]
+        seen = seen._replace(trace=trace, pull=pull, weights=weights)
         sane, sound, due, drifted = seen.flags
         counts["steps"] += active
         sane_now = sane & active
@@ -235,10 +242,11 @@ class Loop:
             keep(mask, *zip((natural.mean, natural.variance, natural.since), seen.averages, strict=True))
             counts["refreshes"] += due & mask
         self._settle(control, active, sane, mask)
-        self._remember(active, seen.trace.output)
-        self._outputs.index_copy_(0, self._place, seen.trace.output[:, -1][None])
+        self._remember(active, output)
+        self._outputs.index_copy_(0, self._place, output[:, -1][None])
         self._run += 1
         self._place += 1
+        self._going.copy_((self._place < self._until)[0])
 
     def _find(self) -> Tensor:
         """Put the step's examples into place; answers who has a new one, `(N,)`."""
@@ -269,7 +277,7 @@ class Loop:
         many some are due and some have drifted at nearly every step, and go through the same inversion.
         """
         _, _, due, drifted = seen.flags
-        if len(self.fleet) >= _REFRESHED:
+        if len(self.fleet) >= _FEW:
             self._wait_for(control, seen, (due | drifted) & self._good, estimate=True)
             return
         self._wait_for(control, seen, due & self._good, estimate=True)
@@ -284,7 +292,7 @@ class Loop:
         """The next few that wait get what they wait for; whoever gets nothing that is finite loses its step."""
         natural, renewal = self.fleet.natural, self._renewal
         assert natural is not None and renewal is not None
-        values, chosen = self._todo.float().topk(min(_REFRESHED, len(self.fleet)))
+        values, chosen = self._todo.float().topk(min(max(_FEW, len(self.fleet) // 6), len(self.fleet)))
         valid, factors = values > 0, renewal.kept(chosen)
         if estimate:
             a, g = natural.fresh(self.fleet.net, seen.trace, seen.weights, chosen, self._probes(seen, chosen))
@@ -297,7 +305,7 @@ class Loop:
     def _probes(self, seen: Looked, chosen: Tensor) -> Tensor:
         """Output directions `(n, K, B, m)`, zero where there is no example."""
         rows, signs = self._drawn("rows")[chosen], self._drawn("signs")[chosen]
-        signs = signs * self._there[chosen][:, :, None]
+        signs = signs * self._there[chosen][:, :-1, None]
         probes = (self._table[rows][:, :, None] * signs[:, None]).to(seen.weights)
         if self.fleet.shape.allotted:
             probes *= allotment(seen.weights[chosen], self.fleet.shape.probes).to(probes)[..., None]

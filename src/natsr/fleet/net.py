@@ -54,6 +54,13 @@ class FleetTrace(NamedTuple):
         inputs, befores = [part[chosen] for part in self.inputs], [part[chosen] for part in self.befores]
         return FleetTrace(self.output[chosen], inputs, befores, keep)
 
+    def first(self, count: int) -> FleetTrace:
+        """That of the first examples of every learner, as views."""
+        B = self.output.shape[1]
+        inputs = [part[:, : part.shape[1] // B * count] for part in self.inputs]
+        keep = None if self.keep is None else self.keep[:, :count]
+        return FleetTrace(self.output[:, :count], inputs, [part[:, :count] for part in self.befores], keep)
+
 
 class FleetTCN:
     """Forward and adjoint passes of `N` networks over flat weights.

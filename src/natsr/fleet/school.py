@@ -6,12 +6,12 @@ arithmetic on the losses: nobody waits until all epochs are done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from natsr.fleet.control import AtOnce, Body, Control, Mark, new_stream, recorded
+from natsr.fleet.control import AtOnce, Control, Mark, new_stream, recorded
 from natsr.fleet.course import Course
 from natsr.fleet.finish import Finishes, Moments
 from natsr.fleet.tables import Streams
@@ -51,15 +51,16 @@ class School:
         weights, device = fleet.net.weights, fleet.net.weights.device
         n = len(fleet)
         self._stream = new_stream() if device.type == "cuda" else None
-        self._program: Body | None = None
+        self._program: Callable[[int], None] | None = None
         self._device, self._room = device, fleet.net.room(self._size)  # the program works in it: it must live as long
         self._streams = Streams(fleet.generators, device)
         self._rates = torch.tensor([plan.rate for plan in plans], dtype=torch.float64, device=device)
         self._epochs = torch.tensor([plan.epochs for plan in plans], device=device)
         self._moments = Moments(Finishes(True, self._rates, weights.clone()), self._rates.clone(), weights)
         self._best, self._best_loss = weights.clone(), torch.full_like(self._rates, torch.inf)
-        self._waited, self._going = torch.zeros_like(self._epochs), self._epochs > 0
-        self._batch, self._place = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(2))
+        self._waited, self._learning = torch.zeros_like(self._epochs), self._epochs > 0
+        self._batch, self._place, self._until = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(3))
+        self._going = torch.zeros((), dtype=torch.bool, device=device)
         self._order = torch.zeros(n, max(1, len(learn)), dtype=torch.long, device=device)
         dropped = self.plan.dropout > 0
         self._keep = weights.new_ones(_CHUNK, n, self._size, fleet.net.shape.hidden) if dropped else None
@@ -113,13 +114,16 @@ class School:
             drawn = self._streams.uniform(_CHUNK, *self._keep.shape[2:])
             self._keep.copy_((drawn >= self.plan.dropout) / (1 - self.plan.dropout))
         self._place.zero_()
-        for number in range(size):
-            if self._stream is None or self.done + number < _AT_ONCE:
-                self._step(AtOnce())
-                continue
+        self._until.fill_(size)
+        first = 0
+        while first < size and (self._stream is None or self.done + first < _AT_ONCE):
+            self._step(AtOnce())
+            first += 1
+        if first < size and self._stream is not None:
             if self._program is None:
-                self._program = recorded(self._step, self._stream)
-            self._program()
+                self._program = recorded(self._step, self._going, self._stream)
+            self._going.fill_(True)
+            self._program(size - first)
         self.done += size
         if batch + size == self.batches:
             self._judged(epoch)
@@ -136,9 +140,10 @@ class School:
         counts = known.sum((1, 2)).clamp(min=1)
         pull = self.fleet.likelihood.score(error).div_(counts.to(error)[:, None, None])
         gradient = net.gradient(trace, pull)
-        self._moments.step(gradient, self._going & gradient.sum(1).isfinite())
+        self._moments.step(gradient, self._learning & gradient.sum(1).isfinite())
         self._batch += 1
         self._place += 1
+        self._going.copy_((self._place < self._until)[0])
 
     def _examples(self, origins: Tensor) -> tuple[Tensor, Tensor]:
         windows = self.course.windows(origins)
@@ -157,8 +162,8 @@ class School:
             total += self.fleet.likelihood.nll(error).sum((1, 2)).double()
             known += there.sum((1, 2))
         loss = total / known
-        better = self._going & (loss < self._best_loss)
+        better = self._learning & (loss < self._best_loss)
         self._best.copy_(torch.where(better[:, None], self.fleet.net.weights, self._best))
         self._best_loss.copy_(torch.where(better, loss, self._best_loss))
         self._waited.copy_(torch.where(better, 0, self._waited + 1))
-        self._going &= (self._waited < self.plan.patience) & (epoch + 1 < self._epochs)
+        self._learning &= (self._waited < self.plan.patience) & (epoch + 1 < self._epochs)
