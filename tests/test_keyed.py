@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -164,3 +165,37 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_it_is_one_of_the_names_of_natsr() -> None:
     assert natsr.Fleet is Fleet
+
+
+def test_what_comes_with_a_row_and_what_is_planned_reach_every_key(tmp_path: Path) -> None:
+    outside: dict[str, Any] = {"exogenous": ["wind"], "known": ["holiday"]}
+    many = Fleet(COLUMNS, 2, "h", "natsr", 6, options=OPTIONS["natsr"], stepping="together", **outside)
+    alone = {key: Live(COLUMNS, 2, "h", "natsr", 6, options=OPTIONS["natsr"], **outside) for key in ("a", "bb")}
+    index = pd.DatetimeIndex([at(hour) for hour in range(20)], name="time")
+    names = [*COLUMNS, "wind", "holiday"]
+    histories = {
+        key: pd.DataFrame([[*row(key, h), h % 3, h % 5 == 0] for h in range(20)], index, names) for key in alone
+    }
+    many.warm_up(histories, futures={"a": {"holiday": [1, 0]}})
+    for key, one in alone.items():
+        one.warm_up(histories[key], future={"holiday": [1, 0]} if key == "a" else None)
+    for hour in range(20, 30):
+        rows = {key: [*row(key, hour), hour % 3, hour % 5 == 0] for key in alone}
+        futures = {"bb": {"holiday": [(hour + 1) % 5 == 0, math.nan]}} if hour % 2 else {}
+        many.observe(at(hour), rows, futures)
+        for key, one in alone.items():
+            one.observe(at(hour), rows[key], futures.get(key))
+        same(many.forecast(), {key: one.forecast() for key, one in alone.items()})
+    before = many.forecast()
+    for wrong, words in (({"c": {"holiday": [1, 0]}}, "has no row"), ({"bb": {"wind": [1, 0]}}, "key 'bb'")):
+        with pytest.raises(DataError, match=words):
+            many.observe(at(30), {key: [1.0, 1.0, 1.0, 0.0] for key in alone}, wrong)
+    same(many.forecast(), before, 0)
+    many.save(tmp_path)
+    again = Fleet.load(tmp_path)
+    assert (again.exogenous, again.known) == (["wind"], ["holiday"])
+    for either in (many, again):
+        either.observe(at(30), {"a": [1.0, 1.0, 1.0, 0.0]}, {"a": {"holiday": [0, 1]}})
+    same(many.forecast(), again.forecast())
+    with pytest.raises(OptionError, match="reads the values only"):
+        Fleet(COLUMNS, method="auto", known=["holiday"])

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 from torch import Tensor
@@ -19,13 +18,14 @@ from torch import Tensor
 from natsr import state as states
 from natsr.data.calendar import Floats, Times
 from natsr.data.series import unknown
+from natsr.exogenous import Future
 from natsr.fleet.crew import Crew, Seat, check_stepping
 from natsr.forecasters.base import Progress, silent
 from natsr.intake import row_values, stamp, steps_after
-from natsr.live import LEVELS, Live, LiveForecast
+from natsr.live import LEVELS, Live, LiveForecast, Settings
 from natsr.phases import Warm
 from natsr.streams import Step
-from natsr.types import DataError, Example, Option, OptionError, StateError
+from natsr.types import DataError, Example, OptionError, StateError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,18 +52,19 @@ class _Series(Live):
         """The warm phase, once it has begun."""
         return self._warm
 
-    def check(self, time: object, row: object) -> None:
+    def check(self, time: object, row: object, future: Future | None) -> None:
         """Refuse what `observe` would refuse; changes nothing."""
         seconds = stamp(time)
         if self.on_late == "ignore" and self._time is not None and seconds <= self._time:
             return
-        row_values(row, self.columns)
+        row_values(row, self._names)
+        self._outside.plan(future)
         if self._time is not None:
             steps_after(seconds, self._time, self._step)
 
 
 @dataclass(eq=False)
-class Fleet:
+class Fleet(Settings):
     """Forecast many series of the same columns, and learn from every row of each.
 
     A key joins with its first row, or with its history in `warm_up`; it may miss rows, which are then missing values.
@@ -79,6 +80,8 @@ class Fleet:
         seed: Of everything random, in each series.
         options: Settings of the method that differ from its defaults.
         on_late: `refuse` late and duplicate rows with an error, or `ignore` and count them.
+        exogenous: Names of columns that come with each row and are inputs only; for methods with a network.
+        known: The same for columns whose future is known.
         keys: The keys that may come; without them, whoever comes joins.
         stepping: `together`, `apart`, or `auto`: what a short measurement finds to be faster on this machine.
 
@@ -90,15 +93,6 @@ class Fleet:
         {'north': [7.0, 7.0], 'south': [8.0, 8.0]}
     """
 
-    columns: Sequence[str]
-    horizon: int = 24
-    freq: str | timedelta = "h"
-    method: str = "auto"
-    window: int = 60
-    protocol: str = "honest"
-    seed: int = 0
-    options: Mapping[str, Option] | None = None
-    on_late: str = "refuse"
     keys: Iterable[str] | None = None
     stepping: str = "auto"
     _series: dict[str, _Series] = field(default_factory=dict, init=False, repr=False)
@@ -112,17 +106,7 @@ class Fleet:
         self._made()  # a wrong argument is told now, not with the first row
 
     def _made(self) -> _Series:
-        return _Series(
-            columns=self.columns,
-            horizon=self.horizon,
-            freq=self.freq,
-            method=self.method,
-            window=self.window,
-            protocol=self.protocol,
-            seed=self.seed,
-            options=self.options,
-            on_late=self.on_late,
-        )
+        return _Series(**{one.name: getattr(self, one.name) for one in fields(Settings)})
 
     def __len__(self) -> int:
         return len(self._series)
@@ -148,6 +132,7 @@ class Fleet:
         histories: Mapping[str, pd.DataFrame | tuple[Sequence[object] | Times, npt.ArrayLike]],
         *,
         time: str | None = None,
+        futures: Mapping[str, Future] | None = None,
         progress: Progress = silent,
     ) -> None:
         """Let keys learn from their past before their streams begin; see `Live.warm_up`.
@@ -155,41 +140,44 @@ class Fleet:
         Args:
             histories: By key, as `Live.warm_up` takes them.
             time: The frames' time column, where it cannot be told.
+            futures: By key, the plan after its history's last row.
             progress: Called with (done, of, what).
 
         Raises:
             DataError: A history cannot be used; the keys before it have been warmed up, and it and those after it not.
         """
+        plans = _plans(futures, histories)
         for key, history in histories.items():
             series = self._of(key)
             try:
-                series.warm_up(history, time=time, progress=progress)
+                series.warm_up(history, time=time, future=plans.get(key), progress=progress)
             except DataError as error:
                 raise DataError(f"key {key!r}: {error}") from error
             self._series[key] = series
             self._seat(key)
 
-    def observe(self, time: object, rows: Mapping[str, object]) -> None:
+    def observe(self, time: object, rows: Mapping[str, object], futures: Mapping[str, Future] | None = None) -> None:
         """Take the next row of some keys, and learn from whatever they have made known.
 
         Args:
             time: Later than the last row of each of these keys by a whole number of steps.
             rows: By key, as `Live.observe` takes them.
+            futures: By key, the plan of columns in `known`, as `Live.observe` takes it; of some of these keys.
 
         Raises:
             DataError: A row is late, a duplicate, off the grid, or holds something other than numbers, or a key is not
                 known. No key has changed then, and the next rows can come.
         """
-        found = {}
+        found, plans = {}, _plans(futures, rows)
         for key, row in rows.items():
             series = found[key] = self._of(key)
             try:
-                series.check(time, row)
+                series.check(time, row, plans.get(key))
             except DataError as error:
                 raise DataError(f"key {key!r}: {error}") from error
         for key, row in rows.items():
             self._series[key] = found[key]
-            found[key].observe(time, row)
+            found[key].observe(time, row, plans.get(key))
         waiting = {key: series for key, series in found.items() if series.waiting}
         while waiting:
             self._advance({key: series.waiting.pop(0) for key, series in waiting.items()})
@@ -242,19 +230,8 @@ class Fleet:
         turn = 1 + max((int(path.name) for path in _turns(folder)), default=0)
         for place, series in enumerate(self._series.values()):
             series.save(folder / f"{turn:06d}" / f"{place:06d}")
-        settings: dict[str, Any] = {
-            "columns": list(self.columns),
-            "horizon": self.horizon,
-            "freq": f"{self._made()._step}s",
-            "method": self.method,
-            "window": self.window,
-            "protocol": self.protocol,
-            "seed": self.seed,
-            "options": dict(self.options) if self.options else None,
-            "on_late": self.on_late,
-            "keys": None if self.keys is None else list(self.keys),
-            "stepping": self._crew.stepping,
-        }
+        keys = None if self.keys is None else list(self.keys)
+        settings = {**self.described(), "keys": keys, "stepping": self._crew.stepping}
         states.save(folder, {"turn": turn}, kind=KIND, meta={"settings": settings, "series": list(self._series)})
         for old in _turns(folder):
             if int(old.name) != turn:
@@ -275,6 +252,14 @@ class Fleet:
             fleet._series[key] = series
             fleet._seat(key)
         return fleet
+
+
+def _plans(futures: Mapping[str, Future] | None, rows: Mapping[str, object]) -> Mapping[str, Future]:
+    """What is told, if only of keys that have a row."""
+    for key in futures or {}:
+        if key not in rows:
+            raise DataError(f"futures holds key {key!r}, which has no row, expected some of {', '.join(rows)}")
+    return futures or {}
 
 
 def _turns(folder: Path) -> list[Path]:

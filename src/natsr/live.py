@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,40 @@ class LiveForecast:
 
 
 @dataclass(eq=False)
-class Live:
+class Settings:
+    """What a live stream is told at its start; `Live` says what each of them is, and `natsr.Fleet` takes the same."""
+
+    columns: Sequence[str]
+    horizon: int = 24
+    freq: str | timedelta = "h"
+    method: str = "auto"
+    window: int = 60
+    protocol: str = "honest"
+    seed: int = 0
+    options: Mapping[str, Option] | None = None
+    on_late: str = "refuse"
+    exogenous: Sequence[str] = ()
+    known: Sequence[str] = ()
+
+    def described(self) -> dict[str, Any]:
+        """As JSON has them, with what differs from every stream of old left out where it is not used."""
+        outside = {"exogenous": list(self.exogenous), "known": list(self.known)}
+        return {
+            "columns": list(self.columns),
+            "horizon": self.horizon,
+            "freq": f"{step_seconds(self.freq)}s",
+            "method": self.method,
+            "window": self.window,
+            "protocol": self.protocol,
+            "seed": self.seed,
+            "options": dict(self.options) if self.options else None,
+            "on_late": self.on_late,
+            **(outside if self.exogenous or self.known else {}),
+        }
+
+
+@dataclass(eq=False)
+class Live(Settings):
     """Forecast a stream, and learn from every row of it.
 
     Without `warm_up` it starts cold: it repeats the last value until `window + horizon` rows have come, then fixes the
@@ -99,17 +132,6 @@ class Live:
         (['2026-01-01T02:00:00', '2026-01-01T03:00:00'], [7.0, 7.0])
     """
 
-    columns: Sequence[str]
-    horizon: int = 24
-    freq: str | timedelta = "h"
-    method: str = "auto"
-    window: int = 60
-    protocol: str = "honest"
-    seed: int = 0
-    options: Mapping[str, Option] | None = None
-    on_late: str = "refuse"
-    exogenous: Sequence[str] = ()
-    known: Sequence[str] = ()
     rescale: bool = True
     _ignored: int = field(default=0, init=False, repr=False)  # late and duplicate rows
     _rows: int = field(default=0, init=False, repr=False)  # observed; rows that were not there are not counted
@@ -302,19 +324,7 @@ class Live:
 
     def save(self, folder: str | Path) -> None:
         """Write everything that must be carried on into a folder; atomic, no pickle."""
-        settings = {
-            "columns": list(self.columns),
-            "horizon": self.horizon,
-            "freq": f"{self._step}s",
-            "method": self.method,
-            "window": self.window,
-            "protocol": self.protocol,
-            "seed": self.seed,
-            "options": dict(self.options) if self.options else None,
-            "on_late": self.on_late,
-            **({"exogenous": list(self.exogenous), "known": list(self.known)} if self._outside.names else {}),
-            **({} if self.rescale else {"rescale": False}),
-        }
+        settings = self.described() | ({} if self.rescale else {"rescale": False})
         state: State = {
             "rows": self._rows,
             "ignored": self._ignored,
