@@ -28,6 +28,10 @@ import httpx
 from benchmarks.serve.harness import PATIENCE, Nursery, Served, keep, rows
 
 SERIES: dict[str, Any] = {"columns": ["load"], "horizon": 3, "window": 8, "method": "rls"}
+PLANNED: dict[str, Any] = {
+    "columns": ["load"], "horizon": 3, "window": 8, "method": "ogd", "exogenous": ["wind"], "known": ["plan"],
+    "options": {"width": 2, "depth": 1, "epochs": 1},
+}  # fmt: skip
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 #: Streams never end, so they are left to the tests.
 STREAMS = ".*/events$"
@@ -87,13 +91,15 @@ def _body(rng: random.Random) -> bytes:
     if kind < 0.15:
         return rng.choice((b"[", b'{"rows":', b'{"a":')) * rng.randint(1, 3000)
     if kind < 0.4:
-        fields = ("columns", "horizon", "window", "freq", "method", "protocol", "seed", "options", "more")
+        fields = ("columns", "horizon", "window", "freq", "method", "protocol", "seed", "options", "known", "more")
         cells = ",".join(f'"{rng.choice(fields)}": {_cell(rng)}' for _ in range(rng.randint(0, 4)))
         text = '{"columns": ["load"], ' + cells + "}"
     else:
         row = f'{{"time": {rng.choice(_TIMES)}, "values": {{"load": {_cell(rng)}}}}}'
         other = f'{{"time": {_cell(rng)}, "values": {_cell(rng)}}}'
-        text = f'{{"rows": [{rng.choice((row, other, _cell(rng)))}, {rng.choice((row, other))}]}}'
+        plan = f'{{"plan": [{_cell(rng)}, 1, {_cell(rng)}]}}'
+        told = f'{{"time": {rng.choice(_TIMES)}, "values": {{"plan": 1}}, "future": {rng.choice((plan, _cell(rng)))}}}'
+        text = f'{{"rows": [{rng.choice((row, other, told, _cell(rng)))}, {rng.choice((row, other, told))}]}}'
     body = text.encode("utf-8", "surrogatepass")
     if rng.random() < 0.3 and body:  # a byte is wrong
         place = rng.randrange(len(body))
@@ -110,7 +116,9 @@ def requests(rng: random.Random) -> Iterator[Hostile]:
         method = rng.choices(
             ("POST", "PUT", "GET", "DELETE", "PATCH", "OPTIONS", "HEAD", "NONSENSE"), (60, 20, 10, 2, 2, 2, 2, 2)
         )[0]
-        path = rng.choice(_PATHS) if rng.random() < 0.3 else "/v1/series/hostile/observations"
+        path = f"/v1/series/{rng.choice(('hostile', 'planned'))}/observations"
+        if rng.random() < 0.3:
+            path = rng.choice(_PATHS)
         if method in ("PUT", "DELETE") and rng.random() < 0.9:
             path = f"/v1/series/x{rng.randrange(50)}"
         yield Hostile(method, path, headers, _body(rng))
@@ -193,6 +201,7 @@ def attacked(url: str, count: int, raw_count: int, seed: int) -> dict[str, Any]:
     with httpx.Client(base_url=url, timeout=PATIENCE) as client, contextlib.closing(Line(url)) as line:
         client.put("/v1/series/kept", json=SERIES).raise_for_status()
         client.put("/v1/series/hostile", json=SERIES).raise_for_status()
+        client.put("/v1/series/planned", json=PLANNED).raise_for_status()
         client.post("/v1/series/kept/observations", json={"rows": rows(0, 0, 20)}).raise_for_status()
         before = client.get("/v1/series/kept/observations").content
         for request in itertools.islice(requests(rng), count):
