@@ -15,6 +15,7 @@ from natsr.auto import panel
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, Layout, LeastSquares
+from natsr.experts.network import OneStep
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
 from natsr.experts.plain import LastValue, Means, Seasonal
@@ -123,6 +124,37 @@ def test_simple_experts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch,
             group.forecast(past, out)
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert_close(ours.arrays(), theirs.arrays(), 1e-9)
+
+
+@pytest.mark.parametrize("width", [16, 21])
+def test_the_network_in_c_is_that_in_numpy(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Its steps and its rollout, with a memory that is written over; the ways part a little with every step."""
+    waves = Waves((period(6), period(10)), (2, 1))
+    ours, theirs = pair(monkeypatch, lambda: OneStep(CHANNELS, HORIZON, 4, waves, width=width, memory=100))
+    past, found, wanted = Past(CHANNELS, 120), *np.zeros((2, 1, HORIZON, CHANNELS))
+    for row in stream(160):
+        past.push(row)
+        for group, out in ((ours, found), (theirs, wanted)):
+            group.observe(past)
+            group.forecast(past, out)
+        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+    assert int(ours.arrays()["counts"][1]) > 50
+    assert_close(ours.arrays(), theirs.arrays(), 1e-2)
+
+
+def test_a_step_that_is_not_finite_is_refused_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    waves = Waves((period(6),), (2,))
+    ours, theirs = pair(monkeypatch, lambda: OneStep(CHANNELS, HORIZON, 4, waves, width=16, memory=100))
+    past = Past(CHANNELS, 120)
+    for number, row in enumerate(stream(120)):
+        past.push(row)
+        for group in (ours, theirs):
+            if number == 100:
+                group.arrays()["weights"][0] = np.float32(np.inf)
+            with np.errstate(invalid="ignore"):
+                group.observe(past)
+    np.testing.assert_array_equal(ours.arrays()["counts"], theirs.arrays()["counts"])
+    assert int(ours.arrays()["counts"][2]) == 20
 
 
 def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,16 @@ from natsr.native import build
 
 _P, _I, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 Fields: TypeAlias = list[tuple[str, type]]
+MOST = 4  # kinds of waves
 T = TypeVar("T")
 address = ctypes.addressof
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "rls_room": (_I, [_P, _I]),
     "rls_take": (ctypes.c_int, [_P, _P, _I, _I, _I]),
     "rls_forecast": (None, [_P, _P, _P]),
+    "onestep_room": (_I, [_P]),
+    "onestep_learn": (ctypes.c_int, [_P, _P, _P, _I, _D]),
+    "onestep_forecast": (None, [_P, _P, _P]),
     "past_push": (None, [_P, _D, _D, _D, _D]),
     "smooth_move": (None, [_P, _P]),
     "smooth_forecast": (None, [_P, _P, _P]),
@@ -49,16 +53,42 @@ class Rows(ctypes.Structure):
     )
 
 
+class Calendar(ctypes.Structure):
+    """`waves` in experts.h."""
+
+    _fields_: ClassVar[Fields] = [("kinds", _I), ("periods", _P * MOST), ("harmonics", _I * MOST)]
+
+    def describe(self, kinds: tuple[tuple[npt.NDArray[np.generic], int], ...]) -> None:
+        """Periods, as arrays of one, and how many harmonics of each."""
+        if len(kinds) > MOST:
+            raise ValueError(f"{len(kinds)} kinds of waves, expected at most {MOST}")
+        self.kinds = len(kinds)
+        for number, (period, harmonics) in enumerate(kinds):
+            self.periods[number], self.harmonics[number] = at(period), harmonics
+
+
 class Regression(ctypes.Structure):
     """`rls` in experts.h, with the columns of its regressor at the end."""
 
+    calendar: Calendar
     _fields_: ClassVar[Fields] = [
         *_fields(_I, "groups size heads outputs horizon shared"),
         *_fields(_D, "forgetting ridge strength"),
         *_fields(_P, "covariance weights rounded error errors clip lift work plus minus sign"),
-        *_fields(_I, "one waves kinds"),
-        ("periods", _P * 4),
-        ("harmonics", _I * 4),
+        *_fields(_I, "one at"),
+        ("calendar", Calendar),
+    ]
+
+
+class Network(ctypes.Structure):
+    """`onestep` in experts.h."""
+
+    calendar: Calendar
+    _fields_: ClassVar[Fields] = [
+        *_fields(_I, "channels horizon window width inputs memory batch"),
+        *_fields(_P, "weights gradient first second values known work"),
+        *_fields(_D, "dof limit farthest slow fast"),
+        ("calendar", Calendar),
     ]
 
 

@@ -10,11 +10,13 @@ products of matrices.
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import numpy.typing as npt
 
 from natsr.experts.layouts import Waves
+from natsr.experts.native import Native, Network, address, at, fill
 from natsr.experts.past import Array, Arrays, Past
 
 Single = npt.NDArray[np.float32]
@@ -67,6 +69,7 @@ class OneStep:
         self._values = np.zeros((memory, channels), dtype=np.float32)
         self._known = np.zeros((memory, channels), dtype=bool)
         self._counts = np.zeros(3, dtype=np.int64)  # rows, steps, refused steps
+        self._native = Native[tuple[Network, Single]]()
 
     def _bind(self) -> None:
         """The matrices, as views of the flat vectors."""
@@ -101,8 +104,14 @@ class OneStep:
             return
         draw = np.random.Generator(np.random.Philox(key=self._seed, counter=rows))
         labels = np.concatenate([np.arange(newest, newest - NEWEST, -1), draw.integers(oldest, newest, DRAWN)])
-        at = (labels[:, None] + np.arange(-self._window, 1)) % memory
-        block = self._values[at]  # (B, L + 1, C)
+        library = self._native.library
+        if library is not None:
+            rate, place = self._rate(int(self._counts[1]) + 1), at(labels)
+            taken = library.onestep_learn(self._address(), past.address(), place, rows, rate)
+            self._counts[1 if taken else 2] += 1
+            return
+        places = (labels[:, None] + np.arange(-self._window, 1)) % memory
+        block = self._values[places]  # (B, L + 1, C)
         waves = self._waves.at((labels - 1).astype(np.float64) + past.seen - rows)
         inputs = self._read(block[:, :-1], waves)
         change = (block[:, -1] - block[:, -2]) / np.maximum(size, 1e-9).astype(np.float32)
@@ -151,10 +160,13 @@ class OneStep:
         self._first += (1 - slow) * self._gradient
         self._second *= fast
         self._second += (1 - fast) * np.square(self._gradient)
-        rate = (
-            max(RATE, FIRST_RATE / (1 + steps / COOLING)) * np.sqrt(1 - DECAYS[1] ** steps) / (1 - DECAYS[0] ** steps)
-        )
-        self._weights -= np.float32(rate) * self._first / (np.sqrt(self._second) + np.float32(1e-8))
+        self._weights -= np.float32(self._rate(steps)) * self._first / (np.sqrt(self._second) + np.float32(1e-8))
+
+    @staticmethod
+    def _rate(steps: int) -> float:
+        """That of a step, by its number, with Adam's corrections for averages that began at zero."""
+        rate = max(RATE, FIRST_RATE / (1 + steps / COOLING))
+        return rate * math.sqrt(1 - DECAYS[1] ** steps) / (1 - DECAYS[0] ** steps)
 
     def _put(self, part: int, source: Single, flow: Single) -> None:
         """The gradient of one matrix, into its place."""
@@ -172,6 +184,10 @@ class OneStep:
         if int(self._counts[1]) == 0:
             out[0] = past.clean(1)
             return
+        library = self._native.library
+        if library is not None and out.flags.c_contiguous:
+            library.onestep_forecast(self._address(), past.address(), at(out))
+            return
         size = past.size().astype(np.float32)
         rows = np.empty((self._window + self._horizon, past.channels), dtype=np.float32)
         rows[: self._window] = past.clean(self._window)
@@ -181,6 +197,22 @@ class OneStep:
             change = self._forward(self._read(window, waves[step]))[0][0]
             rows[step + self._window] = window[0, -1] + size * np.clip(change, -FARTHEST, FARTHEST)
         out[0] = rows[self._window :]
+
+    def _address(self) -> int:
+        """Where compiled code finds all this, and room to work."""
+        library, (memory, channels) = self._native.library, self._values.shape
+        if self._native.made is None and library is not None:
+            width, batch = self._shapes[1][1], NEWEST + DRAWN
+            made = Network(channels, self._horizon, self._window, width, self._inputs, memory, batch)
+            fill(made, weights=self._weights, gradient=self._gradient, first=self._first, second=self._second)
+            fill(made, values=self._values, known=self._known)
+            made.dof, made.limit, made.farthest = DOF, LIMIT, FARTHEST
+            made.slow, made.fast = DECAYS
+            made.calendar.describe(self._waves.kinds())
+            room = np.zeros(library.onestep_room(address(made)), dtype=np.float32)
+            fill(made, work=room)
+            self._native.made = made, room
+        return 0 if self._native.made is None else address(self._native.made[0])
 
     def arrays(self) -> Arrays:
         """Weights, Adam's averages, and the rows kept."""

@@ -86,6 +86,5 @@ class Solver:
         self._sign = places[0, :, 4].astype(np.float64)
         made = self._made
         fill(made, plus=self._plus, minus=self._minus, sign=self._sign)
-        made.one, made.waves, made.kinds = columns.one, columns.waves, len(columns.kinds)
-        for number, (period, harmonics) in enumerate(columns.kinds):
-            made.periods[number], made.harmonics[number] = at(period), harmonics
+        made.one, made.at = columns.one, columns.waves
+        made.calendar.describe(columns.kinds)

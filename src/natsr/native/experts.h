@@ -14,14 +14,22 @@ typedef struct {
     int64_t channels, keep, end, seen;
 } past;
 
+/* The calendar: sines and cosines of the number of a row. */
+typedef struct {
+    int64_t kinds;
+    const int64_t *periods[4];
+    int64_t harmonics[4];
+} waves;
+
+int64_t wave_count(const waves *x);
+void waves_of(const waves *x, double row, double *to);
+
 /* natsr.experts.layouts: column i of a regressor is clean[plus] - sign · clean[minus], counted from the origin's row. */
 typedef struct {
     const int32_t *plus, *minus; /* (G, n) */
     const double *sign;          /* (n) */
-    int64_t one, waves;          /* where the one is, and where the waves begin */
-    int64_t kinds;               /* of waves */
-    const int64_t *periods[4];
-    int64_t harmonics[4];
+    int64_t one, at;             /* where the one is, and where the waves begin */
+    waves calendar;
 } columns;
 
 /* natsr.experts.least_squares. */
@@ -84,6 +92,20 @@ typedef struct {
     double error_rate, error_wild, error_young, far, reach_fade, largest;
 } blending;
 
+/* natsr.experts.network. */
+typedef struct {
+    int64_t channels, horizon, window, width, inputs, memory, batch;
+    float *weights, *gradient, *first, *second; /* four matrices, one after the other; the first three with a bias */
+    float *values;                              /* (memory, C) */
+    uint8_t *known;
+    float *work;
+    double dof, limit, farthest, slow, fast;
+    waves calendar;
+} onestep;
+
+EXPORT int64_t onestep_room(const onestep *n);
+EXPORT int onestep_learn(const onestep *n, const past *p, const int64_t *labels, int64_t rows, double rate);
+EXPORT void onestep_forecast(const onestep *n, const past *p, double *out);
 EXPORT void past_push(past *p, double wild, double young, double rate, double largest);
 EXPORT void smooth_move(const smooth *s, const past *p);
 EXPORT void smooth_forecast(const smooth *s, const past *p, double *out);

@@ -5,8 +5,16 @@
 
 static const double WILD = 20.0, SIZE_RATE = 0.005, YOUNG = 20; /* as in natsr.experts.least_squares */
 
+int64_t wave_count(const waves *x)
+{
+    int64_t count = 0;
+    for (int64_t kind = 0; kind < x->kinds; kind++)
+        count += 2 * x->harmonics[kind];
+    return count;
+}
+
 /* Sines and cosines of the number of a row; zero where a period is too short for a harmonic. */
-static void waves_of(const columns *x, double row, double *to)
+void waves_of(const waves *x, double row, double *to)
 {
     for (int64_t kind = 0; kind < x->kinds; kind++) {
         const double length = (double)*x->periods[kind];
@@ -29,15 +37,7 @@ static void regressor(const columns *x, const past *p, int64_t group, int64_t si
     for (int64_t i = 0; i < size; i++)
         to[i] = origin[plus[i]] - x->sign[i] * origin[minus[i]];
     to[x->one] = 1.0;
-    memcpy(to + x->waves, waves, (size_t)wide * sizeof(double));
-}
-
-static int64_t wave_count(const columns *x)
-{
-    int64_t count = 0;
-    for (int64_t kind = 0; kind < x->kinds; kind++)
-        count += 2 * x->harmonics[kind];
-    return count;
+    memcpy(to + x->at, waves, (size_t)wide * sizeof(double));
 }
 
 /* ---- a block of rows -------------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static int64_t share(const rls *s, int64_t rows, double *work, parts *to)
 #define PART(name, count) p = work ? work + at : NULL, at += (count), to->name = p
     PART(half, rows * n), PART(moved, rows * m);
     PART(x, rows * n), PART(turned, n * k), PART(inner, rows * k), PART(beside, longest * DL);
-    PART(waves, rows * whole(wave_count(&s->x)));
+    PART(waves, rows * whole(wave_count(&s->x.calendar)));
     PART(limit, m), PART(wild, m), PART(lift, m), PART(size, m), PART(seen, m), PART(label, m), PART(known, m);
 #undef PART
     return at;
@@ -145,7 +145,7 @@ static void add_ridge(const rls *s, int64_t g, int64_t count, int64_t first, int
 static int prepare(const rls *s, const past *p, int64_t g, int64_t count, int64_t first, int64_t due, parts *w)
 {
     const int64_t n = s->size, m = s->heads * s->outputs, ldn = whole(n), ldm = whole(m), k = count + due, ldk = whole(k);
-    const int64_t wide = wave_count(&s->x);
+    const int64_t wide = wave_count(&s->x.calendar);
     double *half = w->half, *moved = w->moved;
     const double forget = pow(s->forgetting, (double)count);
     for (int64_t r = 0; r < count; r++)
@@ -188,13 +188,13 @@ static void restart(const rls *s, int64_t g)
  * rounding has spoiled a covariance, or a value is beyond all bounds, a group begins again; how many did comes back. */
 int rls_take(const rls *s, const past *p, int64_t count, int64_t first, int64_t due)
 {
-    const int64_t n = s->size, m = s->heads * s->outputs, k = count + due, wide = wave_count(&s->x);
+    const int64_t n = s->size, m = s->heads * s->outputs, k = count + due, wide = wave_count(&s->x.calendar);
     const double forget = pow(s->forgetting, (double)count);
     parts w;
     int again = 0;
     share(s, k, s->work, &w);
     for (int64_t r = 0; r < count; r++)
-        waves_of(&s->x, (double)(p->seen - s->horizon - count + r), w.waves + r * wide);
+        waves_of(&s->x.calendar, (double)(p->seen - s->horizon - count + r), w.waves + r * wide);
     for (int64_t g = 0; g < s->groups; g++) {
         if (!prepare(s, p, g, count, first, due, &w)) {
             restart(s, g);
@@ -241,11 +241,11 @@ static void times(const float *x, const float *w, long n, long m, float *to)
 /* Forecasts (heads, H, C) from the newest row. */
 void rls_forecast(const rls *s, const past *p, double *out)
 {
-    const int64_t n = s->size, m = s->heads * s->outputs, H = s->horizon, C = p->channels, wide = wave_count(&s->x);
+    const int64_t n = s->size, m = s->heads * s->outputs, H = s->horizon, C = p->channels, wide = wave_count(&s->x.calendar);
     const double *base = p->clean + (p->end - 1) * C;
     double *x = s->work, *waves = x + whole(n);
     float *single = (float *)(waves + whole(wide)), *change = single + whole(n);
-    waves_of(&s->x, (double)(p->seen - 1), waves);
+    waves_of(&s->x.calendar, (double)(p->seen - 1), waves);
     for (int64_t g = 0; g < s->groups; g++) {
         regressor(&s->x, p, g, n, 0, waves, wide, x);
         for (int64_t i = 0; i < n; i++)
