@@ -46,13 +46,15 @@ class FSNetLearner:
     def step(self, window: Tensor, labels: Labels, dropout: float, farthest: float) -> Taken:
         keep = dropout_mask((len(window), self.net.hidden), dropout, self.generator)
         trace = self.net.trace(window, None if keep is None else keep.to(window))
-        verdict, asked = judged(self.loss, trace.output, labels), self.net.asked
+        verdict = judged(self.loss, trace.output, labels)
         if not verdict.farthest < farthest:
             return Taken("astray")
-        if not self.net.take(trace, verdict.pull, self.finish.move(self.net.weights), self.online, LARGEST_GRADIENT):
+        asked = self.net.take(trace, verdict.pull, self.finish.move(self.net.weights), self.online, LARGEST_GRADIENT)
+        if asked is None:
             gradient = self.net.gradient(trace, verdict.pull)
             if not in_order(gradient):
                 return Taken("refused")
+            asked = self.net.asked
             descend(self.finish, self.net.weights, gradient)
             self.net.follow(gradient, self.online)
         self.asked += asked

@@ -50,6 +50,7 @@ class Labels(NamedTuple):
         """See what is known."""
         known = target.isfinite()
         count = int(known.sum())
+        target = target.contiguous()  # compiled code reads it
         return cls(target, None if count == target.numel() else known, count)
 
     def error(self, output: Tensor) -> Tensor:

@@ -283,46 +283,58 @@ static void take_adapter(adapters *a, const adapter *d, const finish *f, float *
     move_weights(f, w + bias, m + bias, v + bias, a->turned, HIDDEN);
 }
 
+/* Sums for the angle between the fast and the slow average. */
+typedef struct {
+    vec dots, fasts, slows;
+    double dot, fast, slow;
+} angle;
+
+/* Take numbers of a gradient, made as short as `less` says, into both averages. */
+INLINE void average(const float *g, float less, float *fast, float *slow, long n, angle *found)
+{
+    const float unit_fast = (1 - FAST) * less, unit_slow = (1 - SLOW) * less;
+    long i = 0;
+    for (; i + VL <= n; i += VL) {
+        const vec unit = ld(g + i), old = ld(slow + i), now = ld(fast + i) * FAST + unit * unit_fast;
+        found->dots += now * old, found->fasts += now * now, found->slows += old * old;
+        st(fast + i, now);
+        st(slow + i, old * SLOW + unit * unit_slow);
+    }
+    for (; i < n; i++) {
+        const float old = slow[i], now = fast[i] * FAST + g[i] * unit_fast;
+        found->dot += (double)(now * old), found->fast += (double)(now * now), found->slow += (double)(old * old);
+        fast[i] = now;
+        slow[i] = old * SLOW + g[i] * unit_slow;
+    }
+}
+
 /* Take the layer's gradient, in `raw`, into its averages, and see whether they point apart. */
 static void follow(adapters *a, adapter *d, int online)
 {
     const remembered *at = &d->at;
-    const long rows = at->taps * at->in, out = at->out, n = rows * out;
+    const long rows = at->taps * at->in, out = at->out;
     for (long i = 0; i < at->taps * out; i++) {
         const float norm = sqrtf(a->norms[i]);
         a->norms[i] = 1 / (norm > 1e-12f ? norm : 1e-12f);
     }
-    for (long r = 0; r < rows; r++) {
-        const float *less = a->norms + r / at->in * out;
-        for (long o = 0; o < out; o++)
-            a->raw[r * out + o] *= less[o];
-    }
     transpose(a->raw, out, rows, out, a->turned, rows);
-    vec both = {0}, fasts = {0}, slows = {0};
-    double dot = 0, fast_squares = 0, slow_squares = 0;
-    long i = 0;
-    for (; i + VL <= n; i += VL) {
-        const vec unit = ld(a->turned + i), slow = ld(at->slow + i), fast = ld(at->fast + i) * FAST + unit * (1 - FAST);
-        both += fast * slow, fasts += fast * fast, slows += slow * slow;
-        st(at->fast + i, fast);
-        st(at->slow + i, slow * SLOW + unit * (1 - SLOW));
-    }
-    for (; i < n; i++) {
-        const float unit = a->turned[i], slow = at->slow[i], fast = at->fast[i] * FAST + unit * (1 - FAST);
-        dot += (double)(fast * slow), fast_squares += (double)(fast * fast), slow_squares += (double)(slow * slow);
-        at->fast[i] = fast;
-        at->slow[i] = slow * SLOW + unit * (1 - SLOW);
-    }
-    dot += (double)vsum(both), fast_squares += (double)vsum(fasts), slow_squares += (double)vsum(slows);
-    const double least_norm = 1e-6, one = sqrt(fast_squares), other = sqrt(slow_squares);
+    angle found = {{0}, {0}, {0}, 0, 0, 0};
+    for (long o = 0; o < out; o++)
+        for (long t = 0; t < at->taps; t++) {
+            const long i = o * rows + t * at->in;
+            average(a->turned + i, a->norms[t * out + o], at->fast + i, at->slow + i, at->in, &found);
+        }
+    const double dot = found.dot + (double)vsum(found.dots), least_norm = 1e-6;
+    const double one = sqrt(found.fast + (double)vsum(found.fasts)), other = sqrt(found.slow + (double)vsum(found.slows));
     const double size = (one > least_norm ? one : least_norm) * (other > least_norm ? other : least_norm);
     *at->apart = online && dot / size < -(double)APART;
 }
 
-void adapters_step(adapters *a, const cone *c, const finish *f, int online, int attention, float *w, float *m,
+int64_t adapters_step(adapters *a, const cone *c, const finish *f, int online, int attention, float *w, float *m,
                    float *v, float *effective)
 {
     adapter *d = a->each, *end = a->each + a->count;
+    int64_t asked = 0;
     for (int i = 0; i < c->layers; i++) {
         const layer *l = c->layer + i;
         if (d == end || d->at.layer != i) {
@@ -332,9 +344,12 @@ void adapters_step(adapters *a, const cone *c, const finish *f, int online, int 
         take_weights(a, d, l, c->B, f, w, m, v);
         take_adapter(a, d, f, w, m, v);
         memcpy(d->at.query, d->next_query, (size_t)d->size * sizeof(float));
-        if (d->own < 1)
+        if (d->own < 1) {
             memcpy(d->at.memory, d->next_memory, (size_t)(d->size * COLUMNS) * sizeof(float));
+            asked++;
+        }
         follow(a, d, online);
         settle(a, d++, l, w, attention, 0, effective);
     }
+    return asked;
 }

@@ -42,8 +42,9 @@ EXPORT void adapters_settle(adapters *a, const cone *c, const float *w, int atte
 /* No gradient by the weights is longer than the root of this, after a backward pass. */
 EXPORT double adapters_bound(const adapters *a, const cone *c);
 
-/* A step of AdamW against the gradient of the last backward pass; then averages, memories and effective weights. */
-EXPORT void adapters_step(adapters *a, const cone *c, const finish *f, int online, int attention, float *w, float *m,
-                          float *v, float *effective);
+/* A step of AdamW against the gradient of the last backward pass; then averages, memories and effective weights. Comes
+ * back with how many layers had asked their memory. */
+EXPORT int64_t adapters_step(adapters *a, const cone *c, const finish *f, int online, int attention, float *w, float *m,
+                             float *v, float *effective);
 
 #endif

@@ -45,7 +45,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "adapters_free": (None, [_P]),
     "adapters_settle": (None, [_P, _P, _P, _I, _I, _P]),
     "adapters_bound": (_D, [_P, _P]),
-    "adapters_step": (None, [_P, _P, _P, _I, _I, _P, _P, _P, _P]),
+    "adapters_step": (ctypes.c_int64, [_P, _P, _P, _I, _I, _P, _P, _P, _P]),
     "layers_judge": (None, [_P, _P, ctypes.c_int64, _I, _P, _P]),
     "cone_passed": (None, [_P, _P]),
     "variables_new": (_P, [_P]),

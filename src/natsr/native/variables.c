@@ -31,9 +31,9 @@ void variables_free(variables *n)
     if (n->convs) {
         free_room(n);
         for (int q = 0; q < 2 * n->blocks; q++)
-            release(&n->convs[q].place), release(&n->convs[q].back);
+            release(&n->convs[q].place);
     }
-    release(&n->head_back), release(&n->projection_back), release(&n->scratch);
+    release(&n->back), release(&n->scratch);
     free(n->convs);
     free(n->layer);
     free(n);
@@ -67,14 +67,18 @@ static int arrange(across *v, int channels, long dilation)
 static int make_matrices(variables *n)
 {
     long part = 0;
+    size_t back = (size_t)n->horizon * padded(n->top);
     for (int i = 0; i < n->layers; i++) {
         const layer *l = n->layer + i;
         part = rows_at_once(l) * l->out > part ? rows_at_once(l) * l->out : part;
     }
+    for (int q = 0; q < 2 * n->blocks; q++) {
+        const size_t whole = (size_t)n->convs[q].taps * n->convs[q].out * padded(n->convs[q].in);
+        back = whole > back ? whole : back;
+    }
     n->scratch = zeroed((size_t)part, sizeof(float));
-    n->head_back = zeroed((size_t)n->horizon * padded(n->top), sizeof(float));
-    n->projection_back = zeroed((size_t)n->top * padded(n->width), sizeof(float));
-    return n->scratch && n->head_back && n->projection_back;
+    n->back = zeroed(back, sizeof(float));
+    return n->scratch && n->back;
 }
 
 /* sizes: window, inputs, channels, width, top, horizon, blocks. */
@@ -96,7 +100,6 @@ variables *variables_new(const int32_t *sizes)
         v->layer = next;
         ok = arrange(v, n->channels, 1L << (q / 2));
         add_layer(n, &next, v->taps * v->in + 1, v->out);
-        ok = ok && (v->back = zeroed((size_t)v->taps * v->out * padded(v->in), sizeof(float)));
     }
     if (ok) {
         add_layer(n, &next, n->width + 1, n->top);
@@ -254,8 +257,8 @@ static void pull_back(const variables *n, const across *v, const float *w, float
     const long ld = padded(v->in), rows = (long)n->B * n->channels;
     for (int t = 0; t < v->taps; t++)
         transpose(w + l->start + (long)t * v->in * v->out, v->out, v->in, v->out,
-                  v->back + (long)(v->taps - 1 - t) * v->out * ld, ld);
-    product(v->g, v->pull, rows, (long)v->taps * v->out, v->back, ld, v->in, FROM_ZERO, NULL, sink, to);
+                  n->back + (long)(v->taps - 1 - t) * v->out * ld, ld);
+    product(v->g, v->pull, rows, (long)v->taps * v->out, n->back, ld, v->in, FROM_ZERO, NULL, sink, to);
     for (long r = 0; r < rows; r++)
         for (long i = 0; i < v->in; i++)
             sink[to[r] + i] *= v->d[r * v->in + i];
@@ -265,8 +268,8 @@ static void pull_back(const variables *n, const across *v, const float *w, float
 static void pull_around(variables *n, const float *w)
 {
     const layer *p = n->layer + n->layers - 2;
-    transpose(w + p->start, n->top, n->width, n->top, n->projection_back, padded(n->width));
-    product(p->g, p->go, (long)n->B * n->channels, n->top, n->projection_back, padded(n->width), n->width, FROM_ZERO,
+    transpose(w + p->start, n->top, n->width, n->top, n->back, padded(n->width));
+    product(p->g, p->go, (long)n->B * n->channels, n->top, n->back, padded(n->width), n->width, FROM_ZERO,
             NULL, n->around, n->at_width);
 }
 
@@ -277,8 +280,8 @@ void variables_backward(variables *n, const float *w, const float *pull)
     const across *last = n->convs + 2 * n->blocks - 1;
     for (long b = 0; b < n->B; b++)
         transpose(pull + b * C * H, C, H, C, n->pulls + b * C * H, H);
-    transpose(w + head->start, H, n->top, H, n->head_back, padded(n->top));
-    product(n->pulls, n->at_horizon, rows, H, n->head_back, padded(n->top), n->top, FROM_ZERO, NULL, last->g, last->to);
+    transpose(w + head->start, H, n->top, H, n->back, padded(n->top));
+    product(n->pulls, n->at_horizon, rows, H, n->back, padded(n->top), n->top, FROM_ZERO, NULL, last->g, last->to);
     for (long r = 0; n->has_keep && r < rows; r++)
         for (long i = 0; i < n->top; i++)
             last->g[last->to[r] + i] *= n->keep[r * n->top + i];

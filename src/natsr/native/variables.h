@@ -13,7 +13,6 @@ typedef struct {
     int32_t layer;
     int32_t *place;       /* the row of each column */
     float *h, *d, *g;     /* GELU (B, rows, in), its slope (B, C, in), gradient of the outputs (B, rows, out) */
-    float *back;          /* the matrix transposed, taps in the order in which gradients meet them */
     int32_t *from;        /* patches in h */
     int32_t *to, *pull;   /* rows of g, and patches of them */
 } across;
@@ -26,7 +25,7 @@ typedef struct {
     int32_t room, B;
     int has_keep;
     float *rows, *values, *raw, *projected, *peak, *keep, *said, *pulls, *input_grad, *around, *scratch;
-    float *head_back, *projection_back;
+    float *back; /* a matrix transposed, its taps in the order in which gradients meet them */
     int32_t *at_window, *at_width, *at_top, *at_horizon; /* offsets of rows that lie side by side */
 } variables;
 

@@ -57,13 +57,17 @@ class CompiledAdapters:
             self._address, context.address, at(self.weights), self._attention, int(first), effective
         )
 
-    def step(self, context: Context, effective: int, move: Move, online: bool, largest: float) -> bool:
-        """A step against the gradient of the last backward pass, unless that might be longer than `largest`."""
+    def step(self, context: Context, effective: int, move: Move, online: bool, largest: float) -> int | None:
+        """A step against the gradient of the last backward pass, unless that might be longer than `largest`.
+
+        Returns:
+            How many layers had asked their memory; nothing if there was no step.
+        """
         if not self._library.adapters_bound(self._address, context.address) < largest**2:
-            return False
+            return None
         assert move.moments is not None
         mean, square = at(move.moments.mean), at(move.moments.square)
-        self._library.adapters_step(
+        asked: int = self._library.adapters_step(
             self._address,
             context.address,
             counted(move),
@@ -74,7 +78,7 @@ class CompiledAdapters:
             square,
             effective,
         )
-        return True
+        return asked
 
 
 def with_room(flat: Tensor) -> Tensor:

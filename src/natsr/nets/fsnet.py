@@ -137,7 +137,7 @@ class AdaptedTCN:
         self.begun = True
         self.settle()
 
-    def take(self, trace: ConeTrace, grad: Tensor, move: Move, online: bool, largest: float) -> bool:
+    def take(self, trace: ConeTrace, grad: Tensor, move: Move, online: bool, largest: float) -> int | None:
         """Gradient, step and what follows it at once, in C; if that cannot be had, nothing is done.
 
         Args:
@@ -146,16 +146,19 @@ class AdaptedTCN:
             move: What AdamW does to the weights.
             online: Off in the warm-up.
             largest: No gradient that may be longer is taken here.
+
+        Returns:
+            How many layers had asked their memory in the pass; nothing if nothing was done.
         """
         native = self._native()
         context = None if native is None else native[0].pulled(trace, grad)
         if native is None or context is None:
-            return False
+            return None
         body, compiled = native
-        if not compiled.step(context, body.place(), move, online, largest):
-            return False
-        self.begun, self._calibrations = True, None
-        return True
+        asked = compiled.step(context, body.place(), move, online, largest)
+        if asked is not None:
+            self.begun, self._calibrations = True, None
+        return asked
 
     @property
     def asked(self) -> int:
