@@ -26,7 +26,7 @@ from natsr.fleet.school import School
 from natsr.fleet.together import Together
 from natsr.forecasters.base import Forecaster
 from natsr.metrics import naive_error
-from natsr.native import conditional
+from natsr.native import cuda
 from natsr.recipes import make
 from natsr.streams import steps
 
@@ -98,7 +98,7 @@ def main() -> None:
     data = load_for(Cell("natsr", "ETTh1", 24))
     found: dict[str, Any] = {
         "machine": {**describe(), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__},
-        "conditional": conditional.library() is not None,
+        "compiled": cuda.library() is not None,
         "along": [],
     }
     along(data, 1, 50, warm=False)  # compiles and loads what is loaded once

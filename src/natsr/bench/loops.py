@@ -45,7 +45,7 @@ def fits(members: Sequence[Made]) -> bool:
 
 def run(groups: Sequence[Sequence[Made]], at_once: int = AT_ONCE) -> Iterator[list[Result]]:
     """Run groups that fit; yields the results of each as it ends."""
-    waiting, going = deque(groups), list[_Trip]()
+    waiting, going = deque(_merged(groups)), list[_Trip]()
     while waiting or going:
         while waiting and len(going) < at_once:
             members = waiting.popleft()
@@ -66,6 +66,22 @@ def run(groups: Sequence[Sequence[Made]], at_once: int = AT_ONCE) -> Iterator[li
             time.sleep(_PAUSE)
 
 
+def _merged(groups: Sequence[Sequence[Made]]) -> list[list[Made]]:
+    """Groups of one shape whose streams have the same borders, such as ETTh1 and ETTh2, as one; the longest first."""
+    found: dict[tuple[object, ...], list[Made]] = {}
+    for members in groups:
+        cell, forecaster = members[0]
+        data = _data_of(cell)
+        about = (cell.protocol, cell.part, cell.max_steps, data.borders, len(data.rows.inputs))
+        found.setdefault((shape_of(forecaster), *about), []).extend(members)
+    return [made for _, made in sorted(found.items(), key=lambda pair: -_data_of(pair[1][0][0]).borders.online)]
+
+
+def _data_of(cell: Cell) -> Prepared:
+    calendar = tuple(option for option in cell.options if option[0] == "calendar")
+    return _loaded(Cell("ogd", cell.dataset, 1, options=calendar))
+
+
 @functools.lru_cache(maxsize=16)
 def _loaded(cell: Cell) -> Prepared:
     return load_for(cell)
@@ -76,13 +92,11 @@ class _Trip:
 
     def __init__(self, members: Sequence[Made]) -> None:
         self.cells = [cell for cell, _ in members]
-        first = self.cells[0]
-        calendar = tuple(option for option in first.options if option[0] == "calendar")
-        self._data = _loaded(Cell("ogd", first.dataset, 1, options=calendar))
-        borders = self._data.borders
-        self._borders = rehearsal(borders) if first.part == "validation" else borders
+        self._data = [_data_of(cell) for cell in self.cells]
+        borders = self._data[0].borders
+        self._borders = rehearsal(borders) if self.cells[0].part == "validation" else borders
         self._fleet = Together([forecaster for _, forecaster in members])
-        self._rows = [self._data.rows] * len(self.cells)
+        self._rows = [data.rows for data in self._data]
         self._stage: School | Loop = School(self._fleet, self._rows, (self._borders.train, self._borders.valid))
         self._marks: deque[Mark] = deque()
         self._began, self._warm_seconds = time.perf_counter(), 0.0
@@ -116,11 +130,10 @@ class _Trip:
     def _scored(self, loop: Loop) -> list[Result]:
         share = len(self.cells)
         seconds = (time.perf_counter() - self._began) / share
-        task, data = self._fleet.task, self._data
-        denominator = naive_error(data.rows.truth, self._borders.valid, self._borders.online)
         results = []
-        for number, (cell, *sums) in enumerate(zip(self.cells, *loop.sums(), strict=True)):
-            scores = Scores(task, denominator, torch.from_numpy(data.scaling.std))
+        for number, (cell, data, *sums) in enumerate(zip(self.cells, self._data, *loop.sums(), strict=True)):
+            denominator = naive_error(data.rows.truth, self._borders.valid, self._borders.online)
+            scores = Scores(self._fleet.task, denominator, torch.from_numpy(data.scaling.std))
             scores.add(loop.total, *sums)
             scores.seconds, scores.peak_mib = seconds, peak_mib()
             info = self._fleet.info(number)

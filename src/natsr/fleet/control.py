@@ -2,7 +2,7 @@
 
 A step is a function of a `Control`. It works on tensors in place, and where what it does next depends on a tensor it
 asks the control: `when(flag, body)` or `repeat(flag, body)`. Run at once, the host looks at the flag. Recorded, the
-device does: the body becomes a conditional node of the graph (`natsr.native.conditional`), and so does the step itself,
+device does: the body becomes a conditional node of the graph (`natsr.native.cuda`), and so does the step itself,
 in a loop: many steps are one launch, and the host neither waits nor helps. Where such nodes cannot be had, the
 recording is cut at each body, the host looks at the flags between the pieces, and launches every step.
 """
@@ -19,7 +19,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from natsr.native import conditional
+from natsr.native import cuda
 
 T = TypeVar("T")
 Body = Callable[[], None]
@@ -71,21 +71,16 @@ class _Nodes(Control):
         opened = self._library.when_open(
             ctypes.c_void_p(here.cuda_stream), place, int(loop), ctypes.byref(graph), ctypes.byref(handle)
         )
-        _check(opened)
+        cuda.check(opened)
         stream = _lanes()[self._depth][0]  # a body is captured on a stream of its own
         side = ctypes.c_void_p(stream.cuda_stream)
         self._depth += 1
         with torch.cuda.stream(stream):
-            _check(self._library.when_begin(side, graph))
+            cuda.check(self._library.when_begin(side, graph))
             with torch.cuda.use_mem_pool(self._pool) if self._depth == 1 else nullcontext():
                 body()
-            _check(self._library.when_end(side, handle, place, int(loop)))
+            cuda.check(self._library.when_end(side, handle, place, int(loop)))
         self._depth -= 1
-
-
-def _check(code: int) -> None:
-    if code:
-        raise RuntimeError(f"the CUDA graph could not be made: error {code} of the CUDA runtime")
 
 
 class _Pieces(Control):
@@ -149,7 +144,7 @@ def recorded(step: Step, going: Tensor, stream: torch.cuda.Stream) -> Callable[[
         going: A flag that the step clears when it was the last one; it must be set before the program is called.
         stream: Where the program will run.
     """
-    library = conditional.library()
+    library = cuda.library()
     stream.synchronize()
     _forget_workspaces()
     with torch.cuda.stream(stream):  # not torch.cuda.graph, which would wait for all that runs on the device
@@ -208,6 +203,23 @@ class Branches:
         for stream in streams:
             here.wait_stream(stream)
         return found
+
+    def aside(self, job: Callable[[], T]) -> Callable[[], T]:
+        """Begin a job beside what follows; what is returned waits for it and gives its result."""
+        if not self._fork:
+            found = job()
+            return lambda: found
+        here = torch.cuda.current_stream()
+        stream = _branches(here)[-1]
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream):
+            result = job()
+
+        def join() -> T:
+            here.wait_stream(stream)
+            return result
+
+        return join
 
 
 @functools.cache

@@ -117,11 +117,10 @@ class Loop:
         self._more, self._astray, self._keeps, self._going = (no.clone() for _ in range(4))
         self._outputs = like.new_zeros(CHUNK, n, m)
         self._sums = torch.zeros(3, n, fleet.task.horizon, fleet.task.channels, dtype=torch.float64, device=device)
-        self._renewal: Renewal | None = None
+        self._branches, self._renewal = Branches(device.type == "cuda"), None
         if fleet.natural is not None:
-            branches = Branches(device.type == "cuda")
-            fleet.natural.fork(branches)
-            self._renewal = Renewal(fleet.natural, branches)
+            fleet.natural.fork(self._branches)
+            self._renewal = Renewal(fleet.natural, self._branches)
             self._table = hadamard_table(m, device)
         self.tables: dict[str, Tensor] = {}
 
@@ -229,8 +228,9 @@ class Loop:
         control.when(self._keeps, lambda: keep(sane_now[:, None], (fleet.sane, fleet.net.weights)))
         self._good.copy_(sane_now & sound)
         if fleet.natural is not None:
+            pulled = self._branches.aside(lambda: fleet.net.pulled(trace, pull[:, None]))
             self._refresh(control, seen)
-            mask = fleet.natural_step(fleet.natural, seen, self._good)
+            mask = fleet.natural_step(fleet.natural, seen, pulled(), self._good)
             direction = fleet.natural.smoothed
         else:
             direction = fleet.net.gradient(seen.trace, seen.pull)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from natsr.native import cuda
 from natsr.nets.base import Layer
 from natsr.nets.tcn import ConeTCN, Conv, plain_kernels
 
@@ -174,6 +175,8 @@ def matrices(layers: tuple[Layer, ...], flat: Tensor) -> list[Tensor]:
 def _patched(x: Tensor, act: Tensor, patches: Tensor, conv: Conv) -> Tensor:
     """GELU of `(n, B, src, c)`, and what each row that the convolution gives sees of it, `(n, B·dst, taps·c + 1)`."""
     n, B, rows, c = act.shape
+    if x.is_cuda and cuda.gather(x, patches, _shape(conv, c)):
+        return patches
     torch.ops.aten.gelu.out(x, out=act[:, :, conv.before : conv.before + conv.src])
     seen = act.as_strided(
         (n, B, conv.dst, conv.taps * c),
@@ -186,9 +189,11 @@ def _patched(x: Tensor, act: Tensor, patches: Tensor, conv: Conv) -> Tensor:
 
 def _unpatched(g: Tensor, before: Tensor, conv: Conv) -> Tensor:
     """The adjoint of `_patched`: `(n, K, B, dst, taps·c)` back to `(n, K, B, src, c)`."""
+    n, K, B, _, width = g.shape
+    c, reach = width // conv.taps, conv.stride * (conv.dst - 1) + 1
+    if g.is_cuda and (pulled := cuda.scatter(g, before, _shape(conv, c))) is not None:
+        return pulled
     if conv.taps > 1 or conv.stride > 1 or conv.src != conv.dst:
-        n, K, B, _, width = g.shape
-        c, reach = width // conv.taps, conv.stride * (conv.dst - 1) + 1
         padded = g.new_zeros(n, K, B, conv.before + conv.src + conv.after, c)
         for tap in range(conv.taps):
             start = conv.start + conv.before + tap
@@ -196,6 +201,11 @@ def _unpatched(g: Tensor, before: Tensor, conv: Conv) -> Tensor:
         g = padded[:, :, :, conv.before : conv.before + conv.src]
     found: Tensor = torch.ops.aten.gelu_backward(g, before[:, None].expand_as(g))
     return found
+
+
+def _shape(conv: Conv, channels: int) -> tuple[int, ...]:
+    """The convolution as `natsr.native.cuda` wants it."""
+    return conv.src, conv.dst, conv.taps, conv.stride, conv.start, channels
 
 
 def _every(x: Tensor, conv: Conv) -> Tensor:

@@ -272,7 +272,8 @@ class Together(Learners):
             good[:] = mask.tolist()
             self.finish.step(gradient, good)
         else:
-            mask = self.natural_step(self.natural, seen, asked)
+            taps = self.net.pulled(seen.trace, seen.pull[:, None])
+            mask = self.natural_step(self.natural, seen, taps, asked)
             good[:] = mask.tolist()
             self.finish.step(self.natural.smoothed, good)
         keep(mask, (self.scale, seen.scale), (self.loss, seen.loss))
@@ -286,14 +287,14 @@ class Together(Learners):
                 if undo:
                     natural.put(kept.chosen[undo], [row[undo] for row in kept.rows])
 
-    def natural_step(self, natural: Curvatures, seen: Looked, asked: Tensor) -> Tensor:
-        """Solve for every learner's update and average it; answers whose is in order.
+    def natural_step(self, natural: Curvatures, seen: Looked, taps: Sequence[Tensor], asked: Tensor) -> Tensor:
+        """Solve for every learner's update and average it; answers whose is in order. `taps` is the pulled-back loss.
 
         Tensors are changed in place, and the host waits for nothing but, on a CPU, whether all are in order.
         """
         own, likelihood = self.own, self.likelihood
         kappa, tau = likelihood.fisher, seen.tau
-        delta = natural.solved(seen.trace, self.net.pulled(seen.trace, seen.pull[:, None]), seen.damping)
+        delta = natural.solved(seen.trace, taps, seen.damping)
         norm = torch.linalg.vector_norm(delta, dim=1).double() / kappa
         bound = likelihood.bound(self.task.outputs, tau, self._factor)
         mask = torch.logical_and(asked, norm < LARGEST)

@@ -1,0 +1,106 @@
+"""What torch does not offer on a GPU, compiled by `nvcc` where there is one.
+
+Conditional nodes (`when.cu`) let a captured step decide on the device whether, and how often, a part of it runs. Two
+kernels (`patches.cu`) do what lies between a network's matrix products, which in torch are six. Where there is no
+`nvcc`, or the CUDA runtime is too old, `library` says so by returning nothing, and torch's own operations do the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from natsr.native.build import SWITCH, cached
+
+_FLAGS = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-rdc=true", "-arch=native", "-cudart=shared", "-lcudadevrt")
+_SOURCES = ("patches.cu", "when.cu")
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The compiled functions, or nothing where they cannot be had or `NATSR_NATIVE` is 0."""
+    nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+    if nvcc is None or os.environ.get(SWITCH) == "0":
+        return None
+    folder = resources.files("natsr.native")
+    texts = {name: folder.joinpath(name).read_text("utf-8") for name in _SOURCES}
+    try:
+        return _typed(ctypes.CDLL(str(_built(nvcc, texts))))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _built(nvcc: str, texts: dict[str, str]) -> Path:
+    about = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    return cached("cuda", [nvcc], list(_FLAGS), texts, f"{about} {torch.cuda.get_device_name()}")
+
+
+def _typed(found: ctypes.CDLL) -> ctypes.CDLL:
+    pointer, handle = ctypes.c_void_p, ctypes.c_ulonglong
+    found.when_open.argtypes = [pointer, pointer, ctypes.c_int, ctypes.POINTER(pointer), ctypes.POINTER(handle)]
+    found.when_begin.argtypes = [pointer, pointer]
+    found.when_end.argtypes = [pointer, handle, pointer, ctypes.c_int]
+    found.patches_gather.argtypes = [pointer, pointer, pointer, ctypes.c_long, pointer]
+    found.patches_scatter.argtypes = [pointer, pointer, pointer, pointer, pointer, pointer]
+    return found
+
+
+def check(code: int) -> None:
+    """Raise what the CUDA runtime has returned, unless it is nothing."""
+    if code:
+        raise RuntimeError(f"a CUDA program could not be made: error {code} of the CUDA runtime")
+
+
+def gather(x: Tensor, patches: Tensor, shape: Sequence[int]) -> bool:
+    """GELU of `x` `(n, B, rows, c)`, spread over `patches` `(n, B·outs, taps·c + 1)`; false if torch must do it.
+
+    Args:
+        x: On a GPU.
+        patches: Its last column is left as it is.
+        shape: Rows, outputs, taps, stride, start and channels of the convolution.
+    """
+    found = _ready(x, patches)
+    if found is None or not x.is_contiguous():
+        return False
+    batch = x.shape[0] * x.shape[1]
+    check(found.patches_gather(_stream(), x.data_ptr(), patches.data_ptr(), batch, (ctypes.c_int * 6)(*shape)))
+    return True
+
+
+def scatter(grads: Tensor, before: Tensor, shape: Sequence[int]) -> Tensor | None:
+    """The adjoint: `(n, K, B, outs, taps·c)` to `(n, K, B, rows, c)`, through GELU at `before`; or nothing.
+
+    Args:
+        grads: On a GPU.
+        before: What went into GELU, `(n, B, rows, c)`; the learners may lie further apart.
+        shape: As for `gather`.
+    """
+    n, K, B = grads.shape[:3]
+    found = _ready(grads, before)
+    if found is None or not grads.is_contiguous() or not before[0].is_contiguous():
+        return None
+    out = grads.new_empty(n, K, B, shape[0], shape[-1])
+    sizes = (ctypes.c_long * 4)(n, K, B, before.stride(0))
+    asked = (grads.data_ptr(), before.data_ptr(), out.data_ptr(), sizes, (ctypes.c_int * 6)(*shape))
+    check(found.patches_scatter(_stream(), *asked))
+    return out
+
+
+def _ready(*tensors: Tensor) -> ctypes.CDLL | None:
+    if any(not tensor.is_cuda or tensor.dtype != torch.float32 for tensor in tensors):
+        return None
+    return library()
+
+
+def _stream() -> int:
+    found: int = torch.cuda.current_stream().cuda_stream
+    return found
