@@ -66,6 +66,33 @@ class LiveForecast:
         data = {(name, part): values[:, c] for c, name in enumerate(self.columns) for part, values in parts.items()}
         return pd.DataFrame(data, index=pd.DatetimeIndex(self.times, name="time"))
 
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it, and as `natsr serve` and `natsr run -` answer: by column, `null` where there is no number."""
+        named = list(enumerate(self.columns))
+        return {
+            "origin": str(self.origin),
+            "times": [str(time) for time in self.times],
+            "mean": {name: numbers(self.mean[:, place]) for place, name in named},
+            "intervals": {
+                f"{level:g}": {name: pairs(low[:, place], high[:, place]) for place, name in named}
+                for level, (low, high) in self.intervals.items()
+            },
+        }
+
+
+def numbers(values: npt.NDArray[Any]) -> list[float | None]:
+    """As JSON has them.
+
+    >>> numbers(np.array([1.5, np.nan]))
+    [1.5, None]
+    """
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def pairs(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> list[list[float | None]]:
+    """Both ends of each interval."""
+    return [list(ends) for ends in zip(numbers(low), numbers(high), strict=True)]
+
 
 @dataclass(eq=False)
 class Settings:

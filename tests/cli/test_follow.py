@@ -93,3 +93,29 @@ def test_sigterm_keeps_what_was_learned(tmp_path: Path) -> None:
         assert program.wait(timeout=120) == 128 + signal.SIGTERM
     _, answers, said = follow(as_csv(rows(20, 24)), "--state", kept)
     assert "after 20 rows" in said and all("origin" in answer for answer in answers)
+
+
+def test_columns_that_are_read_only_and_plans() -> None:
+    small = ("--method", "ogd", "--set", "width=2", "--set", "depth=1", "--set", "epochs=1")
+    asked = (*small, "--exogenous", "wind", "--known", "holiday")
+    given = [{**row, "wind": row["a"] % 3, "holiday": place % 5 == 0} for place, row in enumerate(rows(0, 20))]
+    plans = [[(place + ahead) % 5 == 0 for ahead in (1, 2)] for place in range(20)]
+    told = [json.dumps({**row, "future": {"holiday": plan}}) for row, plan in zip(given, plans, strict=True)]
+    head = "time,a,wind,holiday,holiday+1,holiday+2"
+    table = [
+        ",".join(str(float(cell)) if not isinstance(cell, str) else cell for cell in (*row.values(), *plan))
+        for row, plan in zip(given, plans, strict=True)
+    ]
+    code, answers, _ = follow(told, *asked)
+    assert code == 0 and all(list(answer["mean"]) == ["a"] for answer in answers)
+    assert follow([head, *table], *asked)[1] == answers
+    unplanned = follow([json.dumps(row) for row in given], *asked)[1]
+    assert len(unplanned) == 20 and unplanned[-1] != answers[-1]
+    refused = follow([*told[:-1], told[-1].replace("[true, false]", "[true]").replace("[false, false]", "[1]")], *asked)
+    assert "expected 2" in refused[1][-1]["refused"]
+    code, _, said = follow(told, *small, "--known", "holidays")
+    assert code == 2 and "did you mean holiday" in said
+    code, _, said = follow(told, "--method", "auto", "--known", "holiday")
+    assert code == 2 and "reads the values only" in said
+    done = CliRunner().invoke(app, ["run", "x.csv", "--known", "holiday"])
+    assert done.exit_code == 2 and "goes with - only" in done.stderr

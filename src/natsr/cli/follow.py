@@ -4,6 +4,9 @@ The input is CSV with a header, or JSON lines: one object for each row, whose fi
 one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean` and `intervals`, or, for a row
 that cannot be used, its `time` and why it was `refused`; then the stream goes on.
 
+Of a column in `--known` the plan for the next rows comes in columns `NAME+1`, `NAME+2`, … up to the horizon, or, in
+JSON lines, as `"future": {"NAME": [ … ]}`.
+
 With `--state` everything learned is kept in a folder, every `EVERY` rows, at the end and on SIGTERM, and the next run
 goes on from it: rows that it has taken before are refused as late.
 """
@@ -32,13 +35,14 @@ from natsr.cli.run import Run
 from natsr.cli.show import note
 from natsr.data.series import unknown
 from natsr.intake import stamp
-from natsr.live import LEVELS, Live, LiveForecast
+from natsr.live import LEVELS, Live
 from natsr.state import MANIFEST
 from natsr.types import DataError, OptionError
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 EVERY = 100  # rows between two savings of the state
 TERMINATED = 128 + signal.SIGTERM
+FUTURE = "future"  # the plan in a JSON line
 TIME_NAMES = ("time", "date", "datetime", "timestamp", "ts")
 
 
@@ -49,6 +53,7 @@ class Line(NamedTuple):
     time: str
     cells: Mapping[str, str]
     wrong: str | None = None  # why the line is no row at all
+    future: Mapping[str, Any] | None = None  # the plan, where it does not come in cells
 
 
 class Kept:
@@ -159,14 +164,24 @@ def check(settings: Run) -> None:
             raise OptionError(f"--{name} was given with -, expected a file to go with it; a stream has one --method")
     if settings.device != "cpu":
         raise OptionError(f"--device is {settings.device!r}, expected cpu with -")
-    made(settings, ["any"], settings.freq or "h")
+    made(settings, ["(any)"], settings.freq or "h")
 
 
 def made(settings: Run, columns: Sequence[str], freq: str | timedelta) -> Live:
     """The forecaster that follows the stream."""
     method = settings.method or "auto"
-    options = settings.settings(method, [method])
-    return Live(columns, settings.horizon, freq, method, settings.window, settings.protocol, settings.seed, options)
+    return Live(
+        columns,
+        settings.horizon,
+        freq,
+        method,
+        settings.window,
+        settings.protocol,
+        settings.seed,
+        settings.settings(method, [method]),
+        exogenous=some(settings.exogenous, "exogenous"),
+        known=some(settings.known, "known"),
+    )
 
 
 def opened(settings: Run, resumed: Live | None = None) -> tuple[list[str], Iterator[Line]]:
@@ -183,26 +198,59 @@ def opened(settings: Run, resumed: Live | None = None) -> tuple[list[str], Itera
     time = settings.time or next((name for name in header if name.lower() in TIME_NAMES), header[0])
     if time not in header:
         raise DataError(unknown("time column", time, header, "the header"))
-    others = [name for name in header if name != time]
+    others = [name for name in header if name != time and not (objects and name == FUTURE)]
     lines = _objects(texts, time) if objects else _lines(reader, header, time, others)
-    if resumed is not None:
-        columns = list(resumed.columns)
-    elif settings.target == "all":
-        first = next(lines, None)
-        if first is None:
-            raise DataError("standard input ended after its header, expected rows to follow")
-        columns = [name for name in others if _is_number(first.cells.get(name, ""), name)]
-        if len(columns) < len(others):
-            note(f"left out, for they hold text: {', '.join(name for name in others if name not in columns)}")
-        lines = chain([first], lines)
-    else:
-        columns = list(given.names(settings.target, "target"))
+    beside = beside_of(settings, resumed)
+    for name in beside:
+        if name not in others:
+            raise DataError(unknown("column", name, others, "the header"))
+    columns, lines = _columns(settings, resumed, others, beside, lines)
     for name in columns:
         if name not in others:
             raise DataError(unknown("target", name, others, "the header"))
     if not columns:
         raise DataError(f"the header is {','.join(header)}, expected a column of numbers beside {time}")
     return columns, lines
+
+
+def some(text: str, what: str) -> tuple[str, ...]:
+    """A list with commas that may be empty."""
+    return given.names(text, what) if text else ()
+
+
+def beside_of(settings: Run, resumed: Live | None) -> tuple[str, ...]:
+    """The columns that are read and not forecast."""
+    if resumed is not None:
+        return (*resumed.exogenous, *resumed.known)
+    return (*some(settings.exogenous, "exogenous"), *some(settings.known, "known"))
+
+
+def _columns(
+    settings: Run, resumed: Live | None, others: Sequence[str], beside: Sequence[str], lines: Iterator[Line]
+) -> tuple[list[str], Iterator[Line]]:
+    """Those to forecast; where all are, the first row shows which hold numbers, and comes again."""
+    if resumed is not None:
+        return list(resumed.columns), lines
+    if settings.target != "all":
+        return list(given.names(settings.target, "target")), lines
+    first = next(lines, None)
+    if first is None:
+        raise DataError("standard input ended after its header, expected rows to follow")
+    plans = {planned(name, lead) for name in beside for lead in range(1, settings.horizon + 1)}
+    rest = [name for name in others if name not in plans and name not in beside]
+    columns = [name for name in rest if _is_number(first.cells.get(name, ""), name)]
+    if len(columns) < len(rest):
+        note(f"left out, for they hold text: {', '.join(name for name in rest if name not in columns)}")
+    return columns, chain([first], lines)
+
+
+def planned(name: str, lead: int) -> str:
+    """The column that holds the plan of a known one, so many rows ahead.
+
+    >>> planned("holiday", 2)
+    'holiday+2'
+    """
+    return f"{name}+{lead}"
 
 
 def _header(names: Sequence[str]) -> list[str]:
@@ -242,8 +290,16 @@ def _objects(texts: Iterator[str], time: str) -> Iterator[Line]:
         except DataError as error:
             yield Line(number, "", {}, str(error))
             continue
-        cells = {name: "" if value is None else str(value) for name, value in found.items() if name != time}
-        yield Line(number, str(found.get(time, "")), cells)
+        future = found.pop(FUTURE) if isinstance(found.get(FUTURE), dict) else None
+        cells = {name: _as_text(value) for name, value in found.items() if name != time}
+        yield Line(number, str(found.get(time, "")), cells, future=future)
+
+
+def _as_text(value: object) -> str:
+    """A JSON value as a cell of CSV; true and false count as 1 and 0."""
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _is_number(text: str, name: str) -> bool:
@@ -271,10 +327,23 @@ def answered(live: Live, line: Line, levels: Sequence[float] = LEVELS) -> dict[s
     try:
         if line.wrong is not None:
             raise DataError(line.wrong)
-        live.observe(line.time, {name: cell(line.cells.get(name, ""), name) for name in live.columns})
-        return answer(live.forecast(levels))
+        names = (*live.columns, *live.exogenous, *live.known)
+        values = {name: cell(line.cells.get(name, ""), name) for name in names}
+        live.observe(line.time, values, line.future or plan_of(live, line))
+        return live.forecast(levels).plain()
     except DataError as error:
         return {"time": line.time, "refused": f"line {line.number}: {error}"}
+
+
+def plan_of(live: Live, line: Line) -> dict[str, list[float]] | None:
+    """What the cells tell of the next rows."""
+    leads = range(1, live.horizon + 1)
+    found = {
+        name: [cell(line.cells.get(planned(name, lead), ""), planned(name, lead)) for lead in leads]
+        for name in live.known
+        if any(planned(name, lead) in line.cells for lead in leads)
+    }
+    return found or None
 
 
 def cell(text: str, name: str) -> float:
@@ -285,23 +354,3 @@ def cell(text: str, name: str) -> float:
         return float(text)
     except ValueError:
         raise DataError(f"{name} is {text!r}, expected a number, or nothing for missing") from None
-
-
-def answer(forecast: LiveForecast) -> dict[str, Any]:
-    """The forecast in the form in which the service answers; null where there is no number."""
-    return {
-        "origin": str(forecast.origin),
-        "times": [str(time) for time in forecast.times],
-        "mean": {name: _numbers(forecast.mean[:, place]) for place, name in enumerate(forecast.columns)},
-        "intervals": {
-            f"{level:g}": {
-                name: [list(pair) for pair in zip(_numbers(low[:, place]), _numbers(high[:, place]), strict=True)]
-                for place, name in enumerate(forecast.columns)
-            }
-            for level, (low, high) in forecast.intervals.items()
-        },
-    }
-
-
-def _numbers(values: Any) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -12,39 +12,12 @@ import numpy.typing as npt
 
 from natsr.data.calendar import Floats
 from natsr.intake import shown
-from natsr.live import LiveForecast
+from natsr.live import LiveForecast, numbers, pairs
 from natsr.serve.admit import Layout
 from natsr.serve.store import ForecastRow, LogRow
 
 #: The level of the intervals that are kept to be compared with what came.
 KEPT_LEVEL = 0.9
-
-
-def numbers(values: npt.NDArray[Any]) -> list[float | None]:
-    """As JSON has them.
-
-    >>> numbers(np.array([1.5, np.nan]))
-    [1.5, None]
-    """
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def pairs(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> list[list[float | None]]:
-    """Both ends of each interval."""
-    return [list(ends) for ends in zip(numbers(low), numbers(high), strict=True)]
-
-
-def forecast_answer(forecast: LiveForecast) -> dict[str, Any]:
-    """The forecast in the form in which it is sent."""
-    return {
-        "origin": str(forecast.origin),
-        "times": [str(time) for time in forecast.times],
-        "mean": {name: numbers(forecast.mean[:, place]) for place, name in enumerate(forecast.columns)},
-        "intervals": {
-            f"{level:g}": {name: pairs(low[:, place], high[:, place]) for place, name in enumerate(forecast.columns)}
-            for level, (low, high) in forecast.intervals.items()
-        },
-    }
 
 
 def kept(forecast: LiveForecast, health: dict[str, Any]) -> ForecastRow:

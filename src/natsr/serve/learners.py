@@ -24,7 +24,7 @@ import torch
 from sqlalchemy.exc import SQLAlchemyError
 
 from natsr.serve.admit import Tail
-from natsr.serve.answers import by_column, forecast_answer, kept
+from natsr.serve.answers import by_column, kept
 from natsr.serve.events import Bus
 from natsr.serve.faults import ApiError
 from natsr.serve.journal import Journal
@@ -304,7 +304,7 @@ class Learners:
                 "pending": series.pending,
                 "health": health,
             }
-            self._bus.publish(series.key, {**news, **more, "forecast": forecast_answer(forecast)})
+            self._bus.publish(series.key, {**news, **more, "forecast": forecast.plain()})
 
     def _tell(self, series: Series) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from natsr.intake import shown, stamp
 from natsr.live import LEVELS, LiveForecast
 from natsr.serve import schemas
 from natsr.serve.admit import offered, unpacked
-from natsr.serve.answers import forecast_answer, past_answer, row_answer
+from natsr.serve.answers import past_answer, row_answer
 from natsr.serve.faults import ApiError
 from natsr.serve.schemas import KEY, ErrorOut, RowsIn, SeriesIn
 from natsr.serve.series import Series
@@ -187,7 +187,7 @@ async def get_forecast(
             await asyncio.wait_for(reached, wait)
     found = service.forecast(series, chosen)
     forecast: LiveForecast = await asyncio.wrap_future(found) if isinstance(found, Future) else found
-    return Answer({**forecast_answer(forecast), "pending": series.pending})
+    return Answer({**forecast.plain(), "pending": series.pending})
 
 
 @router.get("/series/{key}/history", response_model=schemas.HistoryOut)

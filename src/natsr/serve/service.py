@@ -17,9 +17,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from natsr.intake import step_seconds
-from natsr.live import Live, LiveForecast
+from natsr.live import Live, LiveForecast, numbers, pairs
 from natsr.serve.admit import Layout, Offered, Outcome, Refused, Tail, admit, unpacked
-from natsr.serve.answers import KEPT_LEVEL, kept_numbers, numbers, pairs
+from natsr.serve.answers import KEPT_LEVEL, kept_numbers
 from natsr.serve.events import Bus
 from natsr.serve.faults import ApiError
 from natsr.serve.journal import Journal
