@@ -82,7 +82,13 @@ class Curvatures:
         return torch.where(self.known, self.own.blend, 1.0)[chosen]
 
     def fresh(
-        self, net: FleetTCN, trace: FleetTrace, weights: Tensor, chosen: Tensor, probes: Tensor
+        self,
+        net: FleetTCN,
+        trace: FleetTrace,
+        weights: Tensor,
+        chosen: Tensor,
+        probes: Tensor,
+        pairs: Tensor | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Blocks of some learners as this batch alone shows them; changes nothing.
 
@@ -92,22 +98,26 @@ class Curvatures:
             weights: Of the examples, `(N, B)`, each learner's summing to one.
             chosen: Numbers of the learners, `(n,)`.
             probes: Their output directions, `(n, K, B, m)`; zero where there is no example.
+            pairs: Where most probes are zero: the examples `(n, R)` that the others belong to; `probes` are then those,
+                `(n, 1, R, m)`.
         """
-        part, spread = trace.of(chosen), weights[chosen]
+        spread, inputs = weights[chosen], [part[chosen] for part in trace.inputs]
+        picked = trace.of(chosen, pairs)
+        roots = spread if pairs is None else spread.gather(1, pairs)
 
         def pulled() -> list[Tensor]:
-            return net.pulled(part, probes * spread.sqrt()[:, None, :, None], chosen)
+            return net.pulled(picked, probes * roots.sqrt()[:, None, :, None], chosen)
 
-        grads, a = self.branches.run([pulled, lambda: [_input_moment(inputs, spread) for inputs in part.inputs]])
-        known = self._known_moments(matrices(net.layers, net.weights[chosen]), part, spread)
+        grads, a = self.branches.run([pulled, lambda: [_input_moment(one, spread) for one in inputs]])
+        known = self._known_moments(matrices(net.layers, net.weights[chosen]), trace.befores[-1][chosen], spread)
         known[len(a) - 1] = torch.ones_like(spread[:, 0])  # the head's G is κ times one; the solve puts κ in
 
         def job(index: int) -> Callable[[], Tensor]:
-            return lambda: known[index] if index in known else _moment(grads[index], probes.shape[1])
+            return lambda: known[index] if index in known else _moment(grads[index], self.shape.probes)
 
         return a, self.branches.run([job(index) for index in range(len(a))])
 
-    def _known_moments(self, weights: list[Tensor], trace: FleetTrace, spread: Tensor) -> dict[int, Tensor]:
+    def _known_moments(self, weights: list[Tensor], before: Tensor, spread: Tensor) -> dict[int, Tensor]:
         """`G / κ` of the layers right below the head, without any probe: `ConeTCN.known_moments`."""
         layers, task = self.shape.layers, self.shape.task
         if not self.shape.closed or task.outputs > _FEW * (layers[-1].inputs - 1):
@@ -115,7 +125,6 @@ class Curvatures:
         last, head = len(layers) - 1, weights[-1][:, :-1]
         moment = torch.bmm(head, head.transpose(1, 2))
         known = {last - 1: moment, last - 2: moment}
-        before = trace.befores[-1]
         if before.shape[2] == 1:
             slopes = torch.ops.aten.gelu_backward(torch.ones_like(before), before)[:, :, 0]
             pulled = torch.bmm(weights[-3][:, :-1], head)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from natsr.fleet.shape import DECAY
+from natsr.native import cuda
 from natsr.types import State
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # AdamW's, as PyTorch has them
@@ -93,7 +94,10 @@ class Moments:
         """Move the weights of the learners in the mask against their directions."""
         rates = torch.where(mask, self.rates, 0.0)
         if not self.adaptive:
-            self._weights.addcmul_(directions, -rates.to(directions)[:, None])
+            if not cuda.blend(self._weights, directions, torch.ones_like(rates), -rates):
+                self._weights.addcmul_(directions, -rates.to(directions)[:, None])
+            return
+        if directions.is_cuda and self._fused(directions, mask, rates):
             return
 
         def spread(values: Tensor) -> Tensor:
@@ -108,6 +112,18 @@ class Moments:
         below = self._square.sqrt().mul_(spread((1 - second**taken).rsqrt())).add_(EPS)
         self._weights.mul_(spread(1 - rates * DECAY))
         self._weights.addcdiv_(self._mean * spread(-rates / (1 - first**taken)), below)
+
+    def _fused(self, directions: Tensor, mask: Tensor, rates: Tensor) -> bool:
+        """The same in one pass over the weights; false if that cannot be had."""
+        if cuda.library() is None or directions.dtype != torch.float32:
+            return False
+        first, second = BETAS
+        self._taken += mask
+        taken = self._taken.clamp(min=1)
+        ones = torch.ones_like(rates)
+        parts = (ones * (1 - first), ones * (1 - second), (1 - second**taken).rsqrt(), ones * EPS)
+        how = torch.stack([mask.to(rates), *parts, rates / (1 - first**taken), 1 - rates * DECAY], 1)
+        return cuda.adamw((self._weights, self._mean, self._square), directions, how)
 
     def give_back(self) -> None:
         """Let the optimizer go on from here."""

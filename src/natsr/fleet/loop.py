@@ -12,6 +12,7 @@ is refused although its new curvature was in order, the curvature stays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,14 +28,14 @@ from natsr.fleet.shape import Shape
 from natsr.fleet.shelf import Shelf
 from natsr.fleet.tables import Streams, choices, hadamard_rows, hadamard_table
 from natsr.fleet.together import LARGEST, SANE_EVERY, Looked, Together, keep
-from natsr.forecasters.natural import allotment
+from natsr.forecasters.natural import allotted
 from natsr.streams import Rows, Windows, delay
 from natsr.types import OptionError, ProtocolName
 
 Array = npt.NDArray[np.float64]
 
 CHUNK = 256  # steps whose random numbers are drawn at once
-_AT_ONCE = 2  # steps before the program is recorded; the libraries make what they need in them
+_AT_ONCE = 2  # steps with an example before the program is recorded; the libraries make what they need in them
 _FEW = 8  # learners whose curvature is estimated at once, or a sixth of all
 
 
@@ -122,6 +123,8 @@ class Loop:
             fleet.natural.fork(self._branches)
             self._renewal = Renewal(fleet.natural, self._branches)
             self._table = hadamard_table(m, device)
+            share = float(fleet.own.share.max())  # against the one new example, whose probes are all there
+            self._pairs = min(shape.probes * (B - 1), shape.probes + self._draws + math.ceil(shape.probes * share))
         self.tables: dict[str, Tensor] = {}
 
     # ---- chunks of steps -----------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ class Loop:
         self._place.zero_()
         self._until.fill_(size)
         first = 0
-        while first < size and (self._stream is None or self.done + first < _AT_ONCE):
+        while first < size and (self._stream is None or self.done + first < self.delay + _AT_ONCE):
             self._step(AtOnce())
             first += 1
         if first < size and self._stream is not None:
@@ -295,21 +298,33 @@ class Loop:
         values, chosen = self._todo.float().topk(min(max(_FEW, len(self.fleet) // 6), len(self.fleet)))
         valid, factors = values > 0, renewal.kept(chosen)
         if estimate:
-            a, g = natural.fresh(self.fleet.net, seen.trace, seen.weights, chosen, self._probes(seen, chosen))
+            a, g = natural.fresh(self.fleet.net, seen.trace, seen.weights, chosen, *self._probes(seen, chosen))
             factors = renewal.blended(factors, [*a, *g[:-1]], natural.blend(chosen) * seen.flags[2][chosen])
         fine = renewal.put(chosen, valid, factors, seen.damping[chosen])
         self._good.index_copy_(0, chosen, self._good[chosen] & (fine | ~valid))
         self._todo.index_fill_(0, chosen, False)
         self._more.copy_(self._todo.any())
 
-    def _probes(self, seen: Looked, chosen: Tensor) -> Tensor:
-        """Output directions `(n, K, B, m)`, zero where there is no example."""
+    def _probes(self, seen: Looked, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Output directions, and the examples that they belong to, as `Curvatures.fresh` wants them.
+
+        An example gets as many probes as its weight asks for (`natsr.forecasters.natural.allotment`), and few get more
+        than one: the pairs of probe and example that there are, one after the other, are a fraction of all.
+        """
         rows, signs = self._drawn("rows")[chosen], self._drawn("signs")[chosen]
         signs = signs * self._there[chosen][:, :-1, None]
-        probes = (self._table[rows][:, :, None] * signs[:, None]).to(seen.weights)
-        if self.fleet.shape.allotted:
-            probes *= allotment(seen.weights[chosen], self.fleet.shape.probes).to(probes)[..., None]
-        return probes
+        if not self.fleet.shape.allotted:
+            return (self._table[rows][:, :, None] * signs[:, None]).to(seen.weights), None
+        asked = allotted(seen.weights[chosen], self.fleet.shape.probes).long()
+        ends = asked.cumsum(1)
+        place = torch.arange(self._pairs, device=self._device)
+        example = (ends[:, None] <= place[:, None]).sum(-1).clamp(max=asked.shape[1] - 1)
+        probe = place - (ends - asked).gather(1, example)
+        meant = (place < ends[:, -1:]) & (probe < rows.shape[1])
+        row = rows.gather(1, probe.clamp(0, rows.shape[1] - 1))
+        scale = torch.where(meant, (self.fleet.shape.probes / asked.gather(1, example)).sqrt(), 0.0).to(seen.weights)
+        directions = self._table[row] * signs.gather(1, example[..., None].expand(-1, -1, signs.shape[-1]))
+        return (directions * scale[..., None])[:, None], example
 
     def _settle(self, control: Control, active: Tensor, sane: Tensor, mask: Tensor) -> None:
         """Count what was refused; whose network has gone astray gets its sane weights back."""

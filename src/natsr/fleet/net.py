@@ -49,11 +49,16 @@ class FleetTrace(NamedTuple):
     befores: list[Tensor]  # what went into each GELU, (n, B, src, c)
     keep: Tensor | None  # (n, B, top), the dropout masks
 
-    def of(self, chosen: Tensor) -> FleetTrace:
-        """Those of some learners, by number, as a copy."""
-        keep = None if self.keep is None else self.keep[chosen]
-        inputs, befores = [part[chosen] for part in self.inputs], [part[chosen] for part in self.befores]
-        return FleetTrace(self.output[chosen], inputs, befores, keep)
+    def of(self, chosen: Tensor, pairs: Tensor | None = None) -> FleetTrace:
+        """What an adjoint of some learners, by number, needs, as a copy; the layers' inputs are not among it.
+
+        Args:
+            chosen: `(n,)`.
+            pairs: Their examples, `(n, R)`, if not all of them as they come.
+        """
+        place = (chosen,) if pairs is None else (chosen[:, None], pairs)
+        keep = None if self.keep is None else self.keep[place]
+        return FleetTrace(self.output[place], [], [part[place] for part in self.befores], keep)
 
     def first(self, count: int) -> FleetTrace:
         """That of the first examples of every learner, as views."""

@@ -30,6 +30,7 @@ from natsr.fleet.stage import Staged, stacked, staged
 from natsr.fleet.warm import train
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.natural import allotment
+from natsr.native import cuda
 from natsr.types import Example, State, StateError
 
 LARGEST = 1e15  # as in natsr.forecasters.neural
@@ -300,11 +301,13 @@ class Together(Learners):
         mask = torch.logical_and(asked, norm < LARGEST)
         longest = own.clip * bound
         length = torch.where(norm > longest, longest / norm, 1.0) / kappa
-        if delta.is_cuda or not bool(mask.all()):  # a pass over all weights, which on a CPU is worth avoiding
-            delta = torch.where(mask[:, None], delta, 0.0)
         weight = torch.where(mask, torch.where(natural.has, own.average, 1.0), 0.0)
-        natural.smoothed.mul_((1 - weight).to(delta)[:, None])
-        natural.smoothed.addcmul_(delta, torch.where(mask, weight * length, 0.0).to(delta)[:, None])
+        added = torch.where(mask, weight * length, 0.0)
+        if not cuda.blend(natural.smoothed, delta, 1 - weight, added):
+            if delta.is_cuda or not bool(mask.all()):  # a pass over all weights, which on a CPU is worth avoiding
+                delta = torch.where(mask[:, None], delta, 0.0)
+            natural.smoothed.mul_((1 - weight).to(delta)[:, None])
+            natural.smoothed.addcmul_(delta, added.to(delta)[:, None])
         natural.has |= mask
         keep(mask, (natural.damping, tau), (self.norm, norm), (self.bound, bound), (self.tau, tau))
         return mask

@@ -258,10 +258,15 @@ def allotment(weights: Tensor, count: int) -> Tensor:
     others are zero. An error in what an example adds to `G` counts with the square of its weight, so eight probes for
     each of eight replayed examples, which together weigh a fifth of the new one, would be work for nothing.
     """
-    asked = weights / weights.amax(-1, keepdim=True) * count
-    asked = (asked - 1e-3).ceil_().clamp_(min=1, max=count)[..., None, :]  # rounding must not ask for one more
+    asked = allotted(weights, count)[..., None, :]
     turns = torch.arange(count, device=weights.device)[:, None]
     return torch.where(turns < asked, (count / asked).sqrt(), 0.0)
+
+
+def allotted(weights: Tensor, count: int) -> Tensor:
+    """How many of `count` probes each example gets, `(…, B)`."""
+    asked = weights / weights.amax(-1, keepdim=True) * count
+    return (asked - 1e-3).ceil_().clamp_(min=1, max=count)  # rounding must not ask for one more
 
 
 def _with_ones(inputs: Tensor) -> Tensor:

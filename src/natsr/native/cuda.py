@@ -1,8 +1,9 @@
 """What torch does not offer on a GPU, compiled by `nvcc` where there is one.
 
 Conditional nodes (`when.cu`) let a captured step decide on the device whether, and how often, a part of it runs. Two
-kernels (`patches.cu`) do what lies between a network's matrix products, which in torch are six. Where there is no
-`nvcc`, or the CUDA runtime is too old, `library` says so by returning nothing, and torch's own operations do the work.
+kernels (`patches.cu`) do what lies between a network's matrix products, which in torch are six; two more (`moves.cu`)
+pass over all weights once where torch's operations would several times. Where there is no `nvcc`, or the CUDA runtime
+is too old, `library` says so by returning nothing, and torch's own operations do the work.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 from natsr.native.build import SWITCH, cached
 
 _FLAGS = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-rdc=true", "-arch=native", "-cudart=shared", "-lcudadevrt")
-_SOURCES = ("patches.cu", "when.cu")
+_SOURCES = ("moves.cu", "patches.cu", "when.cu")
 
 
 @functools.cache
@@ -51,6 +52,8 @@ def _typed(found: ctypes.CDLL) -> ctypes.CDLL:
     found.when_end.argtypes = [pointer, handle, pointer, ctypes.c_int]
     found.patches_gather.argtypes = [pointer, pointer, pointer, ctypes.c_long, pointer]
     found.patches_scatter.argtypes = [pointer, pointer, pointer, pointer, pointer, pointer]
+    found.moves_blend.argtypes = [pointer, pointer, pointer, pointer, pointer, ctypes.c_long, ctypes.c_long]
+    found.moves_adamw.argtypes = [pointer, pointer, pointer, pointer, ctypes.c_long, ctypes.c_long]
     return found
 
 
@@ -93,6 +96,40 @@ def scatter(grads: Tensor, before: Tensor, shape: Sequence[int]) -> Tensor | Non
     asked = (grads.data_ptr(), before.data_ptr(), out.data_ptr(), sizes, (ctypes.c_int * 6)(*shape))
     check(found.patches_scatter(_stream(), *asked))
     return out
+
+
+def blend(y: Tensor, x: Tensor, keep: Tensor, add: Tensor) -> bool:
+    """`y = keep · y + add · x` for every learner, in place; false if torch must do it.
+
+    Args:
+        y: `(N, P)`.
+        x: `(N, P)`; it is not looked at where `add` is zero.
+        keep: `(N,)`.
+        add: `(N,)`.
+    """
+    found = _ready(y, x)
+    if found is None or not (y.is_contiguous() and x.is_contiguous()):
+        return False
+    keep, add = keep.float(), add.float()
+    asked = (y.data_ptr(), x.data_ptr(), keep.data_ptr(), add.data_ptr())
+    check(found.moves_blend(_stream(), *asked, *y.shape))
+    return True
+
+
+def adamw(state: tuple[Tensor, Tensor, Tensor], gradient: Tensor, how: Tensor) -> bool:
+    """A step of AdamW for every learner, in place; false if torch must do it.
+
+    Args:
+        state: Weights and the two averages, `(N, P)` each.
+        gradient: `(N, P)`; it is not looked at where the learner does not move.
+        how: `(N, 7)`, see `moves.cu`.
+    """
+    found = _ready(*state, gradient)
+    if found is None or not all(part.is_contiguous() for part in (*state, gradient)):
+        return False
+    how, places = how.float().contiguous(), (ctypes.c_void_p * 3)(*(part.data_ptr() for part in state))
+    check(found.moves_adamw(_stream(), places, gradient.data_ptr(), how.data_ptr(), *gradient.shape))
+    return True
 
 
 def _ready(*tensors: Tensor) -> ctypes.CDLL | None:

@@ -94,7 +94,8 @@ typedef struct {
 
 /* natsr.experts.network. */
 typedef struct {
-    int64_t channels, horizon, window, width, inputs, memory, batch;
+    int64_t channels, horizon, window, reach, width, inputs, memory, batch;
+    const int64_t *taps; /* (window,): how many rows before the newest each row of a window lies, falling to 0 */
     float *weights, *gradient, *first, *second; /* four matrices, one after the other; the first three with a bias */
     float *values;                              /* (memory, C) */
     uint8_t *known;

@@ -12,7 +12,7 @@ typedef struct {
     float *x, *one, *two, *slope_one, *slope_two, *flow_one, *flow_two; /* (B, ...) each */
     float *out, *target, *known;                                       /* (B, C) each */
     float *back, *head, *head_back, *path, *path_back;                 /* matrices, padded or transposed */
-    float *rows, *tiled;
+    float *rows, *window, *tiled;
     int32_t xo[LARGEST_BATCH], wo[LARGEST_BATCH], co[LARGEST_BATCH];
 } desk;
 
@@ -31,7 +31,7 @@ static int64_t lay(const onestep *n, desk *d)
     PART(x, B * ldx), PART(one, B * ldw), PART(two, B * ldw), PART(slope_one, B * ldw), PART(slope_two, B * ldw);
     PART(flow_one, B * ldw), PART(flow_two, B * ldw), PART(out, B * ldc), PART(target, B * ldc), PART(known, B * ldc);
     PART(back, width * ldw), PART(head, (width + 1) * ldc), PART(head_back, C * ldw), PART(path, in * ldc);
-    PART(path_back, C * ldx), PART(rows, (n->window + n->horizon + 1) * C), PART(tiled, n->window * C);
+    PART(path_back, C * ldx), PART(rows, (n->reach + n->horizon) * C), PART(window, n->window * C), PART(tiled, n->window * C);
 #undef PART
     return at;
 }
@@ -45,7 +45,7 @@ int64_t onestep_room(const onestep *n)
     return lay(&empty, &d);
 }
 
-/* From a window (L, C) its inputs: differences from the last row, that row, waves. */
+/* From a window (L, C), the newest row last, its inputs: differences from the last row, that row, waves. */
 static void read_window(const onestep *n, const float *window, const double *calendar, float *tiled, float *to)
 {
     const long C = n->channels, wide = (n->window - 1) * C, count = n->inputs - wide - C;
@@ -69,18 +69,15 @@ static void read_batch(const onestep *n, const past *p, desk *d, const int64_t *
     const float limit = (float)n->limit;
     double calendar[64];
     for (long b = 0; b < d->B; b++) {
-        const long first = ((labels[b] - L) % n->memory + n->memory) % n->memory, near = least(L + 1, n->memory - first);
-        const float *window = n->values + first * C;
-        if (near < L + 1) { /* it begins at the end of the ring */
-            memcpy(d->rows, window, (size_t)(near * C) * sizeof(float));
-            memcpy(d->rows + near * C, n->values, (size_t)((L + 1 - near) * C) * sizeof(float));
-            window = d->rows;
-        }
+        const float *label = n->values + labels[b] % n->memory * C, *last = d->window + (L - 1) * C;
+        for (long l = 0; l < L; l++)
+            memcpy(d->window + l * C, n->values + (labels[b] - 1 - n->taps[l]) % n->memory * C,
+                   (size_t)C * sizeof(float));
         waves_of(&n->calendar, (double)(labels[b] - 1 + p->seen - rows), calendar);
-        read_window(n, window, calendar, d->tiled, d->x + b * d->ldx);
+        read_window(n, d->window, calendar, d->tiled, d->x + b * d->ldx);
         for (long c = 0; c < C; c++) {
             const double size = sqrt(p->square[c]);
-            const float change = (window[L * C + c] - window[(L - 1) * C + c]) / (float)(size > 1e-9 ? size : 1e-9);
+            const float change = (label[c] - last[c]) / (float)(size > 1e-9 ? size : 1e-9);
             d->target[b * d->ldc + c] = change > limit ? limit : change < -limit ? -limit : change;
             d->known[b * d->ldc + c] = n->known[labels[b] % n->memory * C + c] ? 1.0f : 0.0f;
         }
@@ -174,18 +171,20 @@ void onestep_forecast(const onestep *n, const past *p, double *out)
     desk d;
     lay(n, &d);
     d.B = 1;
-    const long C = d.C, L = n->window;
+    const long C = d.C, L = n->window, reach = n->reach;
     const float farthest = (float)n->farthest;
-    const double *clean = p->clean + (p->end - L) * C;
+    const double *clean = p->clean + (p->end - reach) * C;
     double calendar[64];
     transpose(d.w[2], C, d.width, C, d.head_back, d.ldw);
     transpose(d.w[3], C, d.in, C, d.path_back, d.ldx);
-    for (long i = 0; i < L * C; i++)
+    for (long i = 0; i < reach * C; i++)
         d.rows[i] = (float)clean[i];
     for (long step = 0; step < n->horizon; step++) {
-        float *window = d.rows + step * C, *next = window + L * C, *path = d.out + d.ldc;
+        float *next = d.rows + (step + reach) * C, *path = d.out + d.ldc;
+        for (long l = 0; l < L; l++)
+            memcpy(d.window + l * C, next - (1 + n->taps[l]) * C, (size_t)C * sizeof(float));
         waves_of(&n->calendar, (double)(p->seen - 1 + step), calendar);
-        read_window(n, window, calendar, d.tiled, d.x);
+        read_window(n, d.window, calendar, d.tiled, d.x);
         product(d.x, d.xo, 1, d.in, d.w[0], d.width, d.width, FROM_BIAS, d.w[0] + d.in * d.width, d.one, d.wo);
         silu(d.one, d.one, d.slope_one, d.width);
         product(d.one, d.wo, 1, d.width, d.w[1], d.width, d.width, FROM_BIAS, d.w[1] + d.width * d.width, d.two, d.wo);
