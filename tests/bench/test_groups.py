@@ -11,6 +11,7 @@ import pytest
 from natsr.bench import groups, loops
 from natsr.bench.cells import Cell, Result, load_for, make_for, run_cell
 from natsr.fleet.choice import Way
+from natsr.fleet.compiled import Compiled
 from natsr.types import Option
 
 SMALL: tuple[tuple[str, Option], ...] = (
@@ -57,6 +58,25 @@ def test_seeds_and_settings_run_as_one(dataset: str) -> None:
     for cell in cells:
         same(results[cell.key], run_cell(cell))
     assert results[cells[0].key].numbers["seconds"] == results[cells[1].key].numbers["seconds"]
+
+
+def test_compiled_learners_run_in_one_call_as_many_as_there_is_room_for(
+    dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = tuple(pair for pair in SMALL if pair[0] != "dtype")
+    cell = Cell("er", dataset, horizon=2, window=8, options=options, max_steps=15)
+    cells = [replace(cell, seed=seed) for seed in range(3)]
+    forecasters = [make_for(one, load_for(cell).task(8, 2)) for one in cells]
+    if not Compiled.fits(forecasters):
+        pytest.skip("there is no C compiler here")
+    each = 2**31 // Compiled.room(forecasters, 2**31)
+    for room in (2 * each + each // 2, each // 2):  # two and one at once; each alone
+        monkeypatch.setattr(groups, "ROOM", room)
+        results = by_key(list(groups.run(cells, way=Way(0, 2, True))))
+        for one in cells:
+            alone = run_cell(one)
+            assert results[one.key].error is None
+            assert results[one.key].numbers["mae"] == pytest.approx(alone.numbers["mae"], rel=1e-3)
 
 
 def test_what_cannot_run_together_runs_alone(dataset: str) -> None:

@@ -17,6 +17,7 @@ from natsr.bench.cells import Cell, Result, load_for, make_for, rehearsal, resul
 from natsr.bench.loops import Made
 from natsr.evaluate import Moment, evaluate
 from natsr.fleet.choice import SIZE, Way, chosen
+from natsr.fleet.compiled import Compiled
 from natsr.fleet.instep import in_step
 from natsr.fleet.shape import Shape, shape_of
 from natsr.forecasters.base import Forecaster, Progress, silent
@@ -24,6 +25,8 @@ from natsr.types import NatsrError
 
 #: Cells that run together at most, so that memory is bounded and results come from time to time.
 MOST = 64
+#: Bytes that the states of learners which step in one call of C may take.
+ROOM = 2 << 30
 #: The usual tiles, in one thread.
 TILED = Way(SIZE, 1)
 #: What may differ between the cells of a group.
@@ -99,14 +102,25 @@ def _run(members: Sequence[Made], progress: Progress, way: Way | None) -> Iterat
     cells, forecasters = [cell for cell, _ in members], [forecaster for _, forecaster in members]
     if len(cells) > 1:
         way = chosen(forecasters) if way is None else way
-        if way.size or way.compiled:
-            try:
-                yield from run_together(cells, forecasters, way, progress)
-                return
-            except (NatsrError, ArithmeticError, RuntimeError, MemoryError):
-                pass  # one by one it shows whose fault it is, and the others get their results
+        count = Compiled.room(forecasters, ROOM) if way.compiled else len(cells)
+        if count > 1 and (way.size or way.compiled):
+            for start in range(0, len(cells), count):
+                yield from _together(cells[start : start + count], forecasters[start : start + count], way, progress)
+            return
     for cell in cells:
         yield run_cell(cell, progress)
+
+
+def _together(
+    cells: Sequence[Cell], forecasters: Sequence[Forecaster], way: Way, progress: Progress
+) -> Iterator[Result]:
+    """Run cells as one, and one by one if that fails."""
+    try:
+        yield from run_together(cells, forecasters, way, progress)
+    except (NatsrError, ArithmeticError, RuntimeError, MemoryError):
+        # One by one it shows whose fault it is, and the others get their results.
+        for cell in cells:
+            yield run_cell(cell, progress)
 
 
 def run_together(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from natsr.fleet.shape import Learner, Own, Shape
 from natsr.forecasters.curved import Matrices, NativeCurvature, weighted
+from natsr.forecasters.finish import AdamW
 from natsr.forecasters.natural import draws
 from natsr.likelihoods import StudentT
 from natsr.native.calls import SLACK, at
@@ -20,6 +21,7 @@ from natsr.nets.tcn import FEW
 from natsr.precondition import Curvature
 from natsr.types import State
 
+_BYTES = 4  # of a number
 _LARGEST = 1e15  # as in natsr.forecasters.neural
 _LAWS = ("paper", "box", "fixed")  # as many.c numbers them
 _COUNTS = ("steps", "refused", "refreshes", "restored")
@@ -30,6 +32,18 @@ def fits(learner: Learner) -> bool:
     """Whether its whole step is compiled."""
     native = isinstance(learner.net, NativeTCN) and learner.net.is_native
     return native and (learner.natural is None or NativeCurvature.fits(learner.natural))
+
+
+def footprint(learner: Learner) -> int:
+    """Bytes that its state takes, about: weights and what is kept beside them, memory, factors and their inverses."""
+    task, memory = learner.task, 0 if learner.replay is None else learner.replay.capacity
+    vectors = 2 + 2 * isinstance(learner.finish, AdamW) + (learner.natural is not None)
+    numbers = vectors * learner.net.weights.numel()
+    numbers += memory * (task.window * task.inputs + task.outputs * (1 + (learner.learning.distil > 0)))
+    if learner.natural is not None:
+        numbers += 4 * sum(layer.inputs**2 + layer.outputs**2 for layer in learner.net.layers[:-1])
+        numbers += 4 * learner.net.layers[-1].inputs ** 2
+    return _BYTES * numbers
 
 
 class Berth:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from natsr.fleet.apart import Apart
 from natsr.fleet.base import Learners, Parts
-from natsr.fleet.berth import Berth, fits
+from natsr.fleet.berth import Berth, fits, footprint
 from natsr.fleet.shape import Shape, learners, net_of, shape_of
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.neural import NeuralForecaster
@@ -88,6 +88,12 @@ class Compiled(Learners):
             isinstance(shape_of(forecaster), Shape) and isinstance(forecaster, NeuralForecaster) and fits(forecaster)
             for forecaster in forecasters
         )
+
+    @staticmethod
+    def room(forecasters: Sequence[Forecaster], size: int) -> int:
+        """How many of these, which fit, have room in so many bytes; at least one."""
+        largest = max(footprint(learner) for learner in learners(forecasters)[1])
+        return max(1, size // largest)
 
     def __len__(self) -> int:
         return len(self._berths)
