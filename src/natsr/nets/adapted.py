@@ -98,6 +98,7 @@ class Scaled(Generic[T]):
         if self._compiled is None or self._compiled.weights is not self.weights:
             start = len(self.body.weights)
             self._compiled = CompiledFactors(body.compiled, self.body.layers, self.runs, start, self.weights)
+            self._compiled.settle(body)
         return self._compiled
 
     def settle(self) -> None:

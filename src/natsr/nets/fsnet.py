@@ -75,6 +75,7 @@ class AdaptedTCN:
             self._compiled = CompiledAdapters(
                 body.compiled, body.layers, self.adapters, self.averages, self.weights, self.recall
             )
+            self._compiled.settle(body.context(), body.place(), not self.begun)
         return body, self._compiled
 
     def to(self, device: torch.device) -> AdaptedTCN:
