@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,9 @@ NATSR: dict[str, Any] = {
     "options": {"width": 4, "depth": 2, "top": 8, "epochs": 1, "memory": 20},
 }  # fmt: skip
 RLS: dict[str, Any] = {"columns": ["load"], "horizon": 3, "window": 8, "freq": "h", "method": "rls"}
+#: What a series is unless somebody says otherwise, but for its size.
+AUTO: dict[str, Any] = {"columns": ["load"], "horizon": 3, "window": 8, "freq": "h"}
+METHODS = {"auto": AUTO, "natsr": NATSR, "rls": RLS}
 #: Snapshots often, so that kills fall into them too.
 OPTIONS = ("--snapshot-rows", "7", "--snapshot-seconds", "0.2", "--resident", "2", "--log-level", "error")
 
@@ -45,6 +48,7 @@ class Crash:
         rows: Of each series, at most.
         seed: Of moments and requests.
         longest: Seconds that a service lives at most.
+        methods: Names in `METHODS`, which the series have in turn.
     """
 
     nursery: Nursery
@@ -54,14 +58,15 @@ class Crash:
     rows: int
     seed: int
     longest: float
+    methods: Sequence[str] = ("natsr", "rls")
     acknowledged: list[set[int]] = field(default_factory=list)
     seen: list[dict[str, list[float]]] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
     url: str = ""
 
     def settings(self, number: int) -> dict[str, Any]:
-        """Every second series is a network."""
-        return NATSR if number % 2 == 0 else RLS
+        """The methods in turn."""
+        return METHODS[self.methods[number % len(self.methods)]]
 
 
 def post(crash: Crash, number: int) -> None:
@@ -157,19 +162,20 @@ def main() -> None:
     """Over both databases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="for each database")
-    parser.add_argument("--series", type=int, default=4)
+    parser.add_argument("--series", type=int, default=6)
     parser.add_argument("--rows", type=int, default=10_000, help="of a series at most")
     parser.add_argument("--longest", type=float, default=2.0, help="seconds that a service lives at most")
     parser.add_argument("--databases", default="sqlite,postgresql")
+    parser.add_argument("--methods", default="auto,natsr,rls", help=f"of the series in turn: {', '.join(METHODS)}")
     chosen = parser.parse_args()
-    results: dict[str, Mapping[str, Any]] = {}
+    methods, results = chosen.methods.split(","), dict[str, Mapping[str, Any]]()
     with Nursery() as nursery:
         for database in chosen.databases.split(","):
             with tempfile.TemporaryDirectory() as folder, _where(database, folder) as state:
-                crash = Crash(nursery, state, chosen.kills, chosen.series, chosen.rows, seed=7, longest=chosen.longest)
+                crash = Crash(nursery, state, chosen.kills, chosen.series, chosen.rows, 7, chosen.longest, methods)
                 results[database] = checked_crashes(crash)
                 sys.stderr.write(f"{database}: {results[database]}\n")
-    keep("crash", {"longest": chosen.longest, "databases": results})
+                keep("crash", {"longest": chosen.longest, "methods": methods, "databases": results})
 
 
 @contextmanager

@@ -36,8 +36,10 @@ def crash(result: Mapping[str, Any]) -> list[str]:
     names = ["kills", "acknowledged", "lost", "doubled", "forecasts_compared", "forecasts_different"]
     lines = [[name, *(found[field] for field in names)] for name, found in result["databases"].items()]
     kills = max(found["kills"] for found in result["databases"].values())
-    command = f"`python -m benchmarks.serve.crash --kills {kills} --longest {result['longest']:g}`"
-    return ["### Kills", "", f"{command}. {machine(result)}", "", *table(head, lines)]
+    methods = result["methods"]
+    options = f"--kills {kills} --longest {result['longest']:g} --methods {','.join(methods)}"
+    said = f"Series of {', '.join(f'`{name}`' for name in methods)} in turn. {machine(result)}"
+    return ["### Kills", "", f"`python -m benchmarks.serve.crash {options}`. {said}", "", *table(head, lines)]
 
 
 def hostile(result: Mapping[str, Any]) -> list[str]:

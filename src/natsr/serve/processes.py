@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natsr.live import LEVELS, LiveForecast
+from natsr.native.build import library
 from natsr.phases import Interval
 from natsr.serve.learner import Here, Local, LostError, Workshop
 from natsr.types import DataError, NatsrError, OptionError, StateError
@@ -149,6 +150,7 @@ def hired(count: int) -> Iterator[list[Workshop]]:
     if sys.platform != "linux" or threading.active_count() > 1:
         yield [Here() for _ in range(count)]
         return
+    library()  # compiled or loaded once, and not in every process
     made: list[Process] = []
     pipes: list[Connection] = []
     try:
