@@ -171,7 +171,7 @@ def test_networks_are_experts_and_are_carried_on(budget: Budget) -> None:
     first, second = (Pool(task, partial(panel, budget=budget, members=members)) for _ in range(2))
     rows = rows_of(wave(140))
     first.warm_up(Windows(rows, task, 0, 110), Windows(rows, task, 110, 130))
-    assert "network" in first.weights() and ("natsr" in first.weights()) == (budget == "all")
+    assert "network_day" in first.weights() and ("natsr" in first.weights()) == (budget == "all")
     second.load_state_dict(first.state_dict())
     for step in steps(rows, task, "honest", 130, 140):
         for one in (first, second):

@@ -15,7 +15,7 @@ from natsr.aggregate import Layer, Layers
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, LeastSquares
-from natsr.experts.network import OneStep
+from natsr.experts.network import OneStep, Style
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
 from natsr.experts.periods import find_period
@@ -27,8 +27,10 @@ from natsr.types import Task
 
 Budget = Literal["cheap", "one", "all"]
 Members = Mapping[str, Callable[[Task], Forecaster]]
-#: Inputs of the network, at most; a wide stream gets a shorter window.
+#: Inputs of a network, at most; a wide stream gets a shorter window.
 NETWORK_INPUTS = 1200
+#: The last rows that a network sees, at most.
+SHORT = 20
 #: The ways to mix: what a regret weighs one row later, and whose regrets count.
 LAYERS = (Layer(0.99, "near"), Layer(0.999, "near"), Layer(0.99, "channels"), Layer(0.999, "channels"))
 #: No period, and so nothing that an expert looks back on, is longer than this many rows.
@@ -134,21 +136,43 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
     return groups
 
 
+def networks(task: Task, clock: Clock, seed: int = 0) -> list[Group]:
+    """Two networks: both see the last rows and the same time a day before; one, which learns faster, a week before."""
+    most = max(2, NETWORK_INPUTS // task.channels)
+    waves = Waves((clock.day, clock.week), (2, 1))
+    recent = min(SHORT, task.window, most)
+    day, week = (
+        tuple(lag for lag in range(int(period["period"][0]), 0, -1)[:3] if lag >= recent)
+        for period in (clock.day, clock.week)
+    )
+    kinds = (("network_day", 2e-4, day), ("network_week", 5e-4, (*week, *day) if week != day else day))
+    last = tuple(range(recent - 1, -1, -1))
+    return [
+        OneStep(
+            task.channels,
+            task.horizon,
+            (*before, *last) if recent + len(before) <= most else last,
+            waves,
+            Style(name, rate),
+            seed=seed + number,
+        )
+        for number, (name, rate, before) in enumerate(kinds)
+    ]
+
+
 def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members | None = None) -> Panel:
     """The experts, mixed by ML-Poly with the absolute loss, the gradient trick and fading regrets, in two layers.
 
     Args:
         task: What is forecast.
-        budget: `cheap`, the experts without a network; `one`, and a small network beside them; `all`, and `members`.
+        budget: `cheap`, the experts without a network; `one`, and two small networks beside them; `all`, and `members`.
         seed: Of the network.
         members: What makes whole forecasters that are to be experts too, by name.
     """
     clock = Clock(task)
     groups = cheap(task, clock)
     if budget != "cheap":
-        window = max(2, min(task.window, NETWORK_INPUTS // task.channels))
-        waves = Waves((clock.day, clock.week), (2, 1))
-        groups.append(OneStep(task.channels, task.horizon, window, waves, seed=seed))
+        groups += networks(task, clock, seed)
     if budget == "all":
         plain = replace(task, features=0)
         groups += [Member(name, plain, make) for name, make in (members or {}).items()]

@@ -15,7 +15,7 @@ from natsr.auto import panel
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, Layout, LeastSquares
-from natsr.experts.network import OneStep
+from natsr.experts.network import OneStep, Style
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
 from natsr.experts.plain import LastValue, Means, Seasonal
@@ -126,11 +126,11 @@ def test_simple_experts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch,
     assert_close(ours.arrays(), theirs.arrays(), 1e-9)
 
 
-@pytest.mark.parametrize("width", [16, 21])
-def test_the_network_in_c_is_that_in_numpy(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+@pytest.mark.parametrize(("width", "taps"), [(16, (3, 2, 1, 0)), (21, (6, 5, 2, 1, 0))])
+def test_the_network_in_c_is_that_in_numpy(monkeypatch: pytest.MonkeyPatch, width: int, taps: tuple[int, ...]) -> None:
     """Its steps and its rollout, with a memory that is written over; the ways part a little with every step."""
     waves = Waves((period(6), period(10)), (2, 1))
-    ours, theirs = pair(monkeypatch, lambda: OneStep(CHANNELS, HORIZON, 4, waves, width=width, memory=100))
+    ours, theirs = pair(monkeypatch, lambda: OneStep(CHANNELS, HORIZON, taps, waves, Style(width=width), memory=100))
     past, found, wanted = Past(CHANNELS, 120), *np.zeros((2, 1, HORIZON, CHANNELS))
     for row in stream(160):
         past.push(row)
@@ -144,7 +144,9 @@ def test_the_network_in_c_is_that_in_numpy(monkeypatch: pytest.MonkeyPatch, widt
 
 def test_a_step_that_is_not_finite_is_refused_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     waves = Waves((period(6),), (2,))
-    ours, theirs = pair(monkeypatch, lambda: OneStep(CHANNELS, HORIZON, 4, waves, width=16, memory=100))
+    ours, theirs = pair(
+        monkeypatch, lambda: OneStep(CHANNELS, HORIZON, (3, 2, 1, 0), waves, Style(width=16), memory=100)
+    )
     past = Past(CHANNELS, 120)
     for number, row in enumerate(stream(120)):
         past.push(row)

@@ -85,8 +85,8 @@ class Network(ctypes.Structure):
 
     calendar: Calendar
     _fields_: ClassVar[Fields] = [
-        *_fields(_I, "channels horizon window width inputs memory batch"),
-        *_fields(_P, "weights gradient first second values known work"),
+        *_fields(_I, "channels horizon window reach width inputs memory batch"),
+        *_fields(_P, "taps weights gradient first second values known work"),
         *_fields(_D, "dof limit farthest slow fast"),
         ("calendar", Calendar),
     ]

@@ -1,16 +1,17 @@
 """A small network that forecasts one row from all channels, and is rolled out for the rows after it.
 
-Two hidden layers with a linear path beside them. It reads the window as differences from the last row, that row, and
-the calendar's waves; it answers the next change of each channel in units of the channel's usual change. The loss is a
-Student-t's, so that no error pulls harder than a few others. Every row brings one step of Adam on a batch of the newest
-windows and of random ones from all the rows kept. The arithmetic is written out: forward, backward and step are a dozen
-products of matrices.
+Two hidden layers with a linear path beside them. It reads a window, which may leave rows out (the last few, and those
+around the same time a day ago), as differences from the last row, that row, and the calendar's waves; it answers the
+next change of each channel in units of the channel's usual change. The loss is a Student-t's, so that no error pulls
+harder than a few others. Every row brings one step of Adam on a batch of the newest windows and of random ones from all
+the rows kept. The arithmetic is written out: forward, backward and step are a dozen products of matrices.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,22 @@ from natsr.experts.past import Array, Arrays, Past
 Single = npt.NDArray[np.float32]
 DOF = 5.0
 NEWEST, DRAWN = 4, 60  # windows in a batch
-FIRST_RATE, RATE, COOLING = 1e-3, 5e-5, 200.0
+FIRST_RATE, COOLING = 1e-3, 200.0
 DECAYS = (0.9, 0.999)
 LIMIT = 20.0  # inputs, in standard deviations
 FARTHEST = 8.0  # a change from one row to the next, in usual changes
 FEWEST = 64  # windows before the first step
+
+
+class Style(NamedTuple):
+    """What networks differ in: a name, the rate that is left in the end, units in a hidden layer."""
+
+    name: str = "network"
+    rate: float = 5e-5
+    width: int = 128
+
+
+PLAIN = Style()
 
 
 class OneStep:
@@ -35,9 +47,9 @@ class OneStep:
     Args:
         channels: Values in a row, `C`.
         horizon: Rows ahead, `H`.
-        window: Rows that it reads, `L`.
+        taps: The rows that it reads, by how many rows each lies before the newest; falling to 0.
         waves: The calendar.
-        width: Units in a hidden layer.
+        style: Its name, rate and width.
         memory: Rows kept to learn from.
         seed: Of the first weights and of which windows are drawn.
     """
@@ -46,15 +58,17 @@ class OneStep:
         self,
         channels: int,
         horizon: int,
-        window: int,
+        taps: tuple[int, ...],
         waves: Waves,
-        width: int = 128,
+        style: Style = PLAIN,
         memory: int = 16384,
         seed: int = 0,
     ) -> None:
-        self.names: tuple[str, ...] = ("network",)
-        self._window, self._waves, self._seed, self._horizon = window, waves, seed, horizon
-        self._inputs = window * channels + waves.size
+        self.names: tuple[str, ...] = (style.name,)
+        self._rate_left, width = style.rate, style.width
+        self._taps, self._reach = np.array(taps, dtype=np.int64), taps[0] + 1
+        self._waves, self._seed, self._horizon = waves, seed, horizon
+        self._inputs = len(taps) * channels + waves.size
         draw = np.random.Generator(np.random.Philox(key=seed))
         # One flat vector of weights, and a view of it for each matrix; the last row of a matrix is its bias.
         shapes = ((self._inputs + 1, width), (width + 1, width), (width + 1, channels), (self._inputs, channels))
@@ -96,7 +110,7 @@ class OneStep:
         rows, memory = int(self._counts[0]), len(self._values)
         self._values[rows % memory], self._known[rows % memory] = past.clean(1)[0], past.known_last(1)[0]
         self._counts[0] = rows = rows + 1
-        oldest, newest = max(0, rows - memory) + self._window, rows - 1  # row numbers of labels
+        oldest, newest = max(0, rows - memory) + self._reach, rows - 1  # row numbers of labels
         if newest - oldest < FEWEST:
             return
         size = past.size()
@@ -110,7 +124,7 @@ class OneStep:
             taken = library.onestep_learn(self._address(), past.address(), place, rows, rate)
             self._counts[1 if taken else 2] += 1
             return
-        places = (labels[:, None] + np.arange(-self._window, 1)) % memory
+        places = (labels[:, None] - np.append(1 + self._taps, 0)) % memory
         block = self._values[places]  # (B, L + 1, C)
         waves = self._waves.at((labels - 1).astype(np.float64) + past.seen - rows)
         inputs = self._read(block[:, :-1], waves)
@@ -162,10 +176,9 @@ class OneStep:
         self._second += (1 - fast) * np.square(self._gradient)
         self._weights -= np.float32(self._rate(steps)) * self._first / (np.sqrt(self._second) + np.float32(1e-8))
 
-    @staticmethod
-    def _rate(steps: int) -> float:
+    def _rate(self, steps: int) -> float:
         """That of a step, by its number, with Adam's corrections for averages that began at zero."""
-        rate = max(RATE, FIRST_RATE / (1 + steps / COOLING))
+        rate = max(self._rate_left, FIRST_RATE / (1 + steps / COOLING))
         return rate * math.sqrt(1 - DECAYS[1] ** steps) / (1 - DECAYS[0] ** steps)
 
     def _put(self, part: int, source: Single, flow: Single) -> None:
@@ -189,22 +202,30 @@ class OneStep:
             library.onestep_forecast(self._address(), past.address(), at(out))
             return
         size = past.size().astype(np.float32)
-        rows = np.empty((self._window + self._horizon, past.channels), dtype=np.float32)
-        rows[: self._window] = past.clean(self._window)
+        rows = np.empty((self._reach + self._horizon, past.channels), dtype=np.float32)
+        rows[: self._reach] = past.clean(self._reach)
         waves = self._waves.at(np.arange(past.seen - 1, past.seen - 1 + self._horizon, dtype=np.float64))
         for step in range(self._horizon):
-            window = rows[None, step : step + self._window]
+            window = rows[None, step + self._reach - 1 - self._taps]
             change = self._forward(self._read(window, waves[step]))[0][0]
-            rows[step + self._window] = window[0, -1] + size * np.clip(change, -FARTHEST, FARTHEST)
-        out[0] = rows[self._window :]
+            rows[step + self._reach] = window[0, -1] + size * np.clip(change, -FARTHEST, FARTHEST)
+        out[0] = rows[self._reach :]
 
     def _address(self) -> int:
         """Where compiled code finds all this, and room to work."""
         library, (memory, channels) = self._native.library, self._values.shape
         if self._native.made is None and library is not None:
             width, batch = self._shapes[1][1], NEWEST + DRAWN
-            made = Network(channels, self._horizon, self._window, width, self._inputs, memory, batch)
-            fill(made, weights=self._weights, gradient=self._gradient, first=self._first, second=self._second)
+            window, reach = len(self._taps), self._reach
+            made = Network(channels, self._horizon, window, reach, width, self._inputs, memory, batch)
+            fill(
+                made,
+                taps=self._taps,
+                weights=self._weights,
+                gradient=self._gradient,
+                first=self._first,
+                second=self._second,
+            )
             fill(made, values=self._values, known=self._known)
             made.dof, made.limit, made.farthest = DOF, LIMIT, FARTHEST
             made.slow, made.fast = DECAYS
