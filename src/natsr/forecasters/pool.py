@@ -22,6 +22,7 @@ from natsr.experts.panel import Panel
 from natsr.experts.past import Array
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.member import Member
+from natsr.forecasters.older import of_today
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
@@ -146,7 +147,7 @@ class Pool(Forecaster):
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
         found = []
-        state = _of_layers(state, self._panel)
+        state = of_today(state, self._panel)
         for part, arrays in self._panel.arrays().items():  # all are looked at before any is changed
             saved = state.get(part, {} if not arrays else None)
             if not isinstance(saved, dict):
@@ -166,26 +167,6 @@ class Pool(Forecaster):
             np.copyto(values, value.cpu().numpy(), casting="same_kind")
         self._panel.past.reload()
         self._ahead = None
-
-
-def _of_layers(state: State, panel: Panel) -> State:
-    """A state from before there were several mixtures: each of them begins with the weights of the only one."""
-    old, own = state.get("mixture"), state.get("panel")
-    if not isinstance(old, dict) or not isinstance(own, dict) or "regret" not in old:
-        return state
-    mixed = own.get("mixed")
-    if not isinstance(mixed, Tensor) or mixed.ndim != 4:
-        return state
-    fresh: State = {}
-    for name, values in panel.mixture.arrays().items():
-        part, value = name.rsplit("_", 1)[-1], torch.from_numpy(values.copy())
-        saved = old.get(part)
-        if isinstance(saved, Tensor) and not name.startswith("second"):
-            pooled = saved.ndim == 3 and tuple(value.shape) == (*saved.shape[:2], 1)
-            value = saved.mean(2, keepdim=True).to(value) if pooled else saved.to(value)
-        fresh[name] = value
-    several = mixed[:, :1].float().expand(-1, panel.mixture.kept, -1, -1)
-    return {**state, "mixture": fresh, "panel": {**own, "mixed": several, "guarded": mixed[:, -1].double()}}
 
 
 def _values(window: Tensor, channels: int) -> Array:
