@@ -119,6 +119,24 @@ def test_many_learners_are_renewed_in_turns_to_the_same_end(monkeypatch: pytest.
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
+def test_stable_and_fast_go_side_by_side() -> None:
+    """Two methods that differ in the last word of a step only are one fleet, and each is what it is alone."""
+
+    def learner(method: str) -> Forecaster:
+        return make(method, TASK, seed=1, options={**SMALL, "dtype": "float64", "every": 5})
+
+    both = Together([learner("natsr"), learner("natsr_fast")])
+    loop = Loop(both, [wave(0)] * 2, (START, ROWS))
+    loop.run()
+    for number, method in enumerate(("natsr", "natsr_fast")):
+        alone = Loop(Together([learner(method)]), [wave(0)], (START, ROWS))
+        alone.run()
+        np.testing.assert_allclose(alone.sums()[1][0], loop.sums()[1][number], rtol=1e-6)
+    moment = moments()[-1][0]
+    both.learn([moment.matured] * 2)
+    assert [bool(both.finish.state_dict(number)) for number in range(2)] == [False, True]
+
+
 @pytest.mark.parametrize("method", ["er", "natsr"])
 def test_learners_in_a_loop_do_not_see_each_other(method: str) -> None:
     all_three = loop_of(warmed(method))

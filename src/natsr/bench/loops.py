@@ -11,6 +11,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -73,7 +74,9 @@ def _merged(groups: Sequence[Sequence[Made]]) -> list[list[Made]]:
         cell, forecaster = members[0]
         data = _data_of(cell)
         about = (cell.protocol, cell.part, cell.max_steps, data.borders, len(data.rows.inputs))
-        found.setdefault((shape_of(forecaster), *about), []).extend(members)
+        shape = shape_of(forecaster)
+        assert not isinstance(shape, str)
+        found.setdefault((replace(shape, adaptive=False), *about), []).extend(members)
     return [made for _, made in sorted(found.items(), key=lambda pair: -_data_of(pair[1][0][0]).borders.online)]
 
 

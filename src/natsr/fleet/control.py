@@ -32,6 +32,8 @@ _DEPTH = 2  # a step within the loop, and a body within the step
 class Control(abc.ABC):
     """What a step asks for when it depends on a tensor; `flag` is a bool without axes, on the step's device."""
 
+    is_whole = True  # whether what is begun before a body may end after it
+
     @abc.abstractmethod
     def _run(self, flag: Tensor, body: Body, loop: bool) -> None:
         """Run the body if, or while, the flag is set."""
@@ -85,6 +87,8 @@ class _Nodes(Control):
 
 class _Pieces(Control):
     """Each body, and each stretch between bodies, becomes a graph of its own."""
+
+    is_whole = False
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()

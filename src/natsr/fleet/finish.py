@@ -15,57 +15,65 @@ BETAS, EPS = (0.9, 0.999), 1e-8  # AdamW's, as PyTorch has them
 
 
 class Finishes:
-    """Plain steps, or PyTorch's AdamW with a row of the weights as each learner's one parameter.
+    """Plain steps, or PyTorch's AdamW with a row of the weights as a learner's one parameter.
 
     Args:
-        adaptive: AdamW.
+        adaptive: Who goes by AdamW.
         rates: `(N,)`.
         weights: `(N, P)`; shared, and moved in place.
     """
 
-    def __init__(self, adaptive: bool, rates: Tensor, weights: Tensor) -> None:
-        self._weights, self._rates = weights, rates
-        self._rows = [nn.Parameter(row) for row in weights] if adaptive else []
+    def __init__(self, adaptive: Sequence[bool], rates: Tensor, weights: Tensor) -> None:
+        self._weights = weights
+        self.adaptive = list(adaptive)
+        plain = torch.tensor(self.adaptive, device=rates.device).logical_not()
+        self._plain_rates = torch.where(plain, rates, 0.0)
+        self._rows = [nn.Parameter(row) if wanted else None for row, wanted in zip(weights, adaptive, strict=True)]
         groups: dict[float, list[nn.Parameter]] = {}
-        for row, rate in zip(self._rows, rates.tolist(), strict=bool(self._rows)):
-            groups.setdefault(rate, []).append(row)
+        for row, rate in zip(self._rows, rates.tolist(), strict=True):
+            if row is not None:
+                groups.setdefault(rate, []).append(row)
         # Learners of one rate make one group, which is one call of the library's fused kernel.
         settings = [{"params": rows, "lr": rate} for rate, rows in groups.items()]
-        self.adaptive = adaptive
         self._optimizer = (
             torch.optim.AdamW(settings, betas=BETAS, eps=EPS, weight_decay=DECAY, fused=True) if settings else None
         )
 
     def set_rates(self, rates: Sequence[float]) -> None:
-        """Go on at other rates; learners of one group must get the same one."""
+        """Go on at other rates, all by AdamW; learners of one group must get the same one."""
         by_row = dict(zip(map(id, self._rows), rates, strict=True))
         for group in self._optimizer.param_groups if self._optimizer is not None else ():
             group["lr"] = by_row[id(group["params"][0])]
 
     def step(self, directions: Tensor, good: Sequence[bool]) -> None:
         """Move the weights of the learners whose step is `good` against their directions `(N, P)`."""
-        if self._optimizer is None:
-            rates = torch.where(torch.tensor(good, device=self._rates.device), self._rates, 0.0)
+        if not all(self.adaptive):
+            rates = torch.where(torch.tensor(good, device=directions.device), self._plain_rates, 0.0)
             self._weights.addcmul_(directions, -rates.to(directions)[:, None])
+        if self._optimizer is None:
             return
         for row, direction, wanted in zip(self._rows, directions, good, strict=True):
-            row.grad = direction if wanted else None
+            if row is not None:
+                row.grad = direction if wanted else None
         self._optimizer.step()
         for row in self._rows:
-            row.grad = None
+            if row is not None:
+                row.grad = None
 
     def state_dict(self, number: int) -> State:
         """One learner's, as `natsr.forecasters.finish` would write it."""
-        if self._optimizer is None:
+        row = self._rows[number]
+        if self._optimizer is None or row is None:
             return {}
-        moments: dict[str, Tensor] = self._optimizer.state.get(self._rows[number], {})
+        moments: dict[str, Tensor] = self._optimizer.state.get(row, {})
         return {name: part.clone() for name, part in moments.items()}
 
     def load(self, number: int, state: State) -> None:
         """Take over what one learner's wrote."""
-        if self._optimizer is not None and state:
+        row = self._rows[number]
+        if self._optimizer is not None and row is not None and state:
             moments = {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
-            self._optimizer.state[self._rows[number]] = moments
+            self._optimizer.state[row] = moments
 
 
 class Moments:
@@ -79,8 +87,9 @@ class Moments:
 
     def __init__(self, finish: Finishes, rates: Tensor, weights: Tensor) -> None:
         self._finish, self._weights, self.rates = finish, weights, rates
-        self.adaptive = finish.adaptive
-        if not self.adaptive:
+        self._adaptive = torch.tensor(finish.adaptive, device=weights.device)
+        self._some, self._all = any(finish.adaptive), all(finish.adaptive)
+        if not self._some:
             return
         self._taken = torch.zeros_like(rates)
         self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
@@ -92,11 +101,16 @@ class Moments:
 
     def step(self, directions: Tensor, mask: Tensor) -> None:
         """Move the weights of the learners in the mask against their directions."""
-        rates = torch.where(mask, self.rates, 0.0)
-        if not self.adaptive:
+        if not self._all:
+            rates = torch.where(mask & ~self._adaptive, self.rates, 0.0)
             if not cuda.blend(self._weights, directions, torch.ones_like(rates), -rates):
                 self._weights.addcmul_(directions, -rates.to(directions)[:, None])
-            return
+        if self._some:
+            self._adapt(directions, mask & self._adaptive)
+
+    def _adapt(self, directions: Tensor, mask: Tensor) -> None:
+        """A step of AdamW for the learners in the mask."""
+        rates = torch.where(mask, self.rates, 0.0)
         if directions.is_cuda and self._fused(directions, mask, rates):
             return
 
@@ -127,6 +141,6 @@ class Moments:
 
     def give_back(self) -> None:
         """Let the optimizer go on from here."""
-        for number in range(len(self._weights)) if self.adaptive else ():
+        for number in range(len(self._weights)) if self._some else ():
             moments = {"exp_avg": self._mean[number], "exp_avg_sq": self._square[number]}
             self._finish.load(number, {**moments, "step": self._taken[number].float()})

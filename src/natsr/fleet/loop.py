@@ -231,7 +231,8 @@ class Loop:
         control.when(self._keeps, lambda: keep(sane_now[:, None], (fleet.sane, fleet.net.weights)))
         self._good.copy_(sane_now & sound)
         if fleet.natural is not None:
-            pulled = self._branches.aside(lambda: fleet.net.pulled(trace, pull[:, None]))
+            branches = self._branches if control.is_whole else Branches()
+            pulled = branches.aside(lambda: fleet.net.pulled(trace, pull[:, None]))
             self._refresh(control, seen)
             mask = fleet.natural_step(fleet.natural, seen, pulled(), self._good)
             direction = fleet.natural.smoothed

@@ -56,7 +56,7 @@ class School:
         self._streams = Streams(fleet.generators, device)
         self._rates = torch.tensor([plan.rate for plan in plans], dtype=torch.float64, device=device)
         self._epochs = torch.tensor([plan.epochs for plan in plans], device=device)
-        self._moments = Moments(Finishes(True, self._rates, weights.clone()), self._rates.clone(), weights)
+        self._moments = Moments(Finishes([True] * n, self._rates, weights.clone()), self._rates.clone(), weights)
         self._best, self._best_loss = weights.clone(), torch.full_like(self._rates, torch.inf)
         self._waited, self._learning = torch.zeros_like(self._epochs), self._epochs > 0
         self._batch, self._place, self._until = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(3))

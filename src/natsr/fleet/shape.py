@@ -133,6 +133,11 @@ def net_of(learner: Learner) -> ConeTCN:
     return learner.net
 
 
+def alike(shape: Shape, other: Shape | str) -> bool:
+    """Whether learners of these shapes can be stepped together: only the last word of a step may differ."""
+    return isinstance(other, Shape) and replace(shape, adaptive=other.adaptive) == other
+
+
 def learners(forecasters: Sequence[Forecaster]) -> tuple[Shape, list[Learner]]:
     """The forecasters as learners of one shape.
 
@@ -146,7 +151,7 @@ def learners(forecasters: Sequence[Forecaster]) -> tuple[Shape, list[Learner]]:
     for number, (shape, forecaster) in enumerate(zip(shapes, forecasters, strict=True)):
         if isinstance(shape, str):
             raise OptionError(f"learner {number} cannot be stepped with others: {shape}; use natsr.fleet.Apart")
-        if shape != shapes[0]:
+        if not alike(shape, shapes[0]):
             raise OptionError(
                 f"learner {number} has another shape than the first: {_differences(shapes[0], shape)}; make a fleet "
                 "for each shape, or use natsr.fleet.Apart"

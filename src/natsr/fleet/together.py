@@ -29,6 +29,7 @@ from natsr.fleet.shape import Own, learners, net_of
 from natsr.fleet.stage import Staged, stacked, staged
 from natsr.fleet.warm import train
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.finish import AdamW
 from natsr.forecasters.natural import allotment
 from natsr.native import cuda
 from natsr.types import Example, State, StateError
@@ -93,7 +94,7 @@ class Together(Learners):
         weights = torch.stack([learner.net.weights for learner in found])
         self.net = FleetTCN(net_of(found[0]), weights)
         self.generators = [learner.generator for learner in found]
-        self.finish = Finishes(self.shape.adaptive, self.own.rate, weights)
+        self.finish = Finishes([isinstance(one.finish, AdamW) for one in found], self.own.rate, weights)
         self.memory = Memories(self.shape.memory, self.generators) if self.shape.memory else None
         self.natural = Curvatures(self.shape, self.own, weights) if self.shape.natural else None
         self.scale = torch.ones_like(self.own.rate)

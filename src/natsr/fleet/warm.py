@@ -74,7 +74,9 @@ def train(
         progress: Told after every batch.
     """
     runs = [_Run(*each) for each in zip(plans, parts, generators, strict=True)]
-    finish = Finishes(True, torch.tensor([plan.rate for plan in plans], dtype=torch.float64), net.weights)
+    finish = Finishes(
+        [True] * len(plans), torch.tensor([plan.rate for plan in plans], dtype=torch.float64), net.weights
+    )
     best, batches, epochs = net.weights.clone(), max(run.batches for run in runs), max(plan.epochs for plan in plans)
     for epoch in range(epochs):
         going = [not run.stopped for run in runs]
