@@ -1,7 +1,7 @@
 """Write `docs/speed.md` and its figures from the stored results: `make bench-speed-page`.
 
-The page is a function of `benchmarks/results/speed.json` and `curvature.json`; `tests/speed/test_page.py` fails when it
-is stale.
+The page is a function of `speed.json`, `curvature.json`, `fleet-cpu.json` and `speed-gpu.json` in `benchmarks/results`;
+`tests/speed/test_page.py` fails when it is stale.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.speed import gpu_page
 from benchmarks.speed.claims import Claim, claims
 from benchmarks.speed.curved import curvature
 from benchmarks.speed.floor import STAGES
@@ -25,7 +26,8 @@ MISSING = ["**Missing:** there are no such results yet.", ""]
 HEAD = """# Speed
 
 What one online step costs, and what of that could still go. Written by `make bench-speed-page` from
-`benchmarks/results/speed.json` and `curvature.json` beside it; nothing here is edited by hand.
+`benchmarks/results/speed.json`, and `curvature.json`, `fleet-cpu.json` and `speed-gpu.json` beside it; nothing here is
+edited by hand.
 
 Every step is timed in one process beside two references, in turns, so that the machine's noise falls on all of them:
 
@@ -252,7 +254,10 @@ def agrees(sections: dict[str, Section]) -> list[str]:
 def rendered(results: Path = RESULTS, curved: Path = CURVATURE) -> str:
     """The page, from results."""
     sections = read(results)
-    parts = [HEAD, *asked(claims(sections, curved)), *every_step(sections), *where(sections), *grows(sections)]
+    fleet = results.with_name("fleet-cpu.json") if sections else None
+    gpu = gpu_page.content(results.with_name("speed-gpu.json"))
+    found = [*claims(sections, curved, fleet), *gpu_page.claims(gpu)]
+    parts = [HEAD, *asked(found), *every_step(sections), *where(sections), *grows(sections), *gpu_page.section(gpu)]
     parts += [*remembers(sections), *agrees(sections), *curvature(curved)]
     return "\n".join(parts).rstrip() + "\n"
 
