@@ -91,8 +91,8 @@ def test_least_squares_in_c_is_least_squares_in_numpy(monkeypatch: pytest.Monkey
     knobs = Knobs(0.99, ridge=0.5, rows=rows, heads=("plain", "clipped", "median"))
     ours, theirs = pair(monkeypatch, lambda: LeastSquares("x", layouts(day)[name], CHANNELS, HORIZON, knobs))
     past, found, wanted = Past(CHANNELS, 120), *np.zeros((2, 3, HORIZON, CHANNELS))
-    for number, row in enumerate(stream(300)):
-        if number == 200:
+    for number, row in enumerate(stream(160)):
+        if number == 100:
             day["period"][:] = 4
         past.push(row)
         for group, out in ((ours, found), (theirs, wanted)):
@@ -199,11 +199,11 @@ def take_over(mine: Panel, other: Panel) -> None:
     mine.past.reload()
 
 
-@pytest.mark.parametrize(("horizon", "channels"), [(5, 3), (1, 1), (8, 1), (1, 4)])
+@pytest.mark.parametrize(("horizon", "channels"), [(5, 3), (1, 1)])
 def test_a_panel_in_c_is_a_panel_in_numpy(monkeypatch: pytest.MonkeyPatch, horizon: int, channels: int) -> None:
     """From the same state each row: a sign that rounding turns would set the two on different ways."""
     ours, theirs = pair(monkeypatch, lambda: whole(horizon, channels))
-    for number, row in enumerate(stream(100, channels)):
+    for number, row in enumerate(stream(60, channels)):
         ours.advance(row)
         theirs.advance(row)
         for part, arrays in theirs.arrays().items():
@@ -243,11 +243,11 @@ class Still:
 
 def test_what_c_has_learned_numpy_goes_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pair(monkeypatch, whole)
-    rows = stream(200)
-    for row in rows[:150]:
+    rows = stream(100)
+    for row in rows[:80]:
         ours.advance(row)
     take_over(theirs, ours)
-    for row in rows[150:]:
+    for row in rows[80:]:
         ours.advance(row)
         theirs.advance(row)
     np.testing.assert_allclose(ours.mean(), theirs.mean(), rtol=2e-2, atol=2e-2)
@@ -255,16 +255,16 @@ def test_what_c_has_learned_numpy_goes_on_with(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_copy_goes_its_own_way() -> None:
     first = whole()
-    rows = stream(160)
-    for row in rows[:120]:
+    rows = stream(110)
+    for row in rows[:90]:
         first.advance(row)
     second = copy.deepcopy(first)
     before = {part: {name: value.copy() for name, value in arrays.items()} for part, arrays in first.arrays().items()}
-    for row in rows[120:]:
+    for row in rows[90:]:
         second.advance(row)
     for part, arrays in first.arrays().items():
         for name, value in arrays.items():
             np.testing.assert_array_equal(value, before[part][name])
-    for row in rows[120:]:
+    for row in rows[90:]:
         first.advance(row)
     np.testing.assert_array_equal(first.mean(), second.mean())
