@@ -58,7 +58,7 @@ def section(found: dict[str, Any] | None) -> list[str]:
     kind = "compiled by `nvcc` at first use" if found["compiled"] else "without an `nvcc`: the host looks at every step"
     lines += [
         f"NatSR on ETTh1, H = 24, C = 7, protocol of the paper, by `natsr.fleet.loop` ({kind}): rows, replay, trigger,",
-        "scale, curvature and the loop itself are one CUDA graph, and the host waits for nothing until the stream ends.",
+        "scale, curvature and the loop itself are one CUDA graph, and the host waits for nothing till the stream ends.",
         f"`NATSR_DATA=<folder> {COMMAND}` on a machine with a GPU writes `benchmarks/results/speed-gpu.json`.",
         "",
         f"| {' | '.join(NAMES)} |",
