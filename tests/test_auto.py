@@ -211,19 +211,19 @@ def test_a_state_from_before_there_were_several_mixtures_and_networks_is_carried
 
 
 def of_before(state: State, networks: bool) -> State:
-    """A state as it was in format 2: one mixture of all experts but the second network, which comes before the last."""
+    """A state as it was in format 2: one mixture, one network, and one member after it."""
     own, mixture = state["panel"], state["mixture"]
     assert isinstance(own, dict) and isinstance(mixture, dict)
     mixed, guarded, waiting = (torch.as_tensor(own.pop(name)) for name in ("mixed", "guarded", "waiting"))
     count = waiting.shape[1]
-    there = torch.tensor([place for place in range(count) if not networks or place != count - 2])
+    there = torch.tensor([place for place in range(count) if not networks or not count - 4 <= place < count - 1])
     own |= {"mixed": torch.stack([mixed[:, 0].double(), guarded], 1), "waiting": waiting[:, there]}
     only = {name: torch.as_tensor(mixture[f"first_1_{name}"]) for name in ("regret", "square", "weights")}
     whole = {name: mixture[f"first_1_{name}"] for name in ("size", "count")}
     state["mixture"] = {**whole, **{name: value[there] for name, value in only.items()}}
     if networks:
         last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
-        state[f"group_{last - 1}"] = state.pop(f"group_{last}")
+        state[f"group_{last - 3}"] = state.pop(f"group_{last}")
     return state
 
 

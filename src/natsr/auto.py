@@ -29,8 +29,6 @@ Budget = Literal["cheap", "one", "all"]
 Members = Mapping[str, Callable[[Task], Forecaster]]
 #: Inputs of a network, at most; a wide stream gets a shorter window.
 NETWORK_INPUTS = 1200
-#: The last rows that a network sees, at most.
-SHORT = 20
 #: The ways to mix: what a regret weighs one row later, and whose regrets count.
 LAYERS = (Layer(0.99, "near"), Layer(0.999, "near"), Layer(0.99, "channels"), Layer(0.999, "channels"))
 #: No period, and so nothing that an expert looks back on, is longer than this many rows.
@@ -137,26 +135,25 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
 
 
 def networks(task: Task, clock: Clock, seed: int = 0) -> list[Group]:
-    """Two networks: both see the last rows and the same time a day before; one, which learns faster, a week before."""
+    """Networks that see the last rows, and most of them the same time a day or a week before; with several rates."""
     most = max(2, NETWORK_INPUTS // task.channels)
     waves = Waves((clock.day, clock.week), (2, 1))
-    recent = min(SHORT, task.window, most)
-    day, week = (
-        tuple(lag for lag in range(int(period["period"][0]), 0, -1)[:3] if lag >= recent)
-        for period in (clock.day, clock.week)
+    recent = min(task.window, most)
+
+    def taps(rows: int, *periods: Arrays) -> tuple[int, ...]:
+        last = tuple(range(min(rows, recent) - 1, -1, -1))
+        before = {lag for period in periods for lag in range(int(period["period"][0]), 0, -1)[:3] if lag >= len(last)}
+        return (*sorted(before, reverse=True), *last) if len(before) + len(last) <= most else last
+
+    kinds = (
+        (Style("network_day", 2e-4), taps(20, clock.day)),
+        (Style("network_week", 5e-4), taps(20, clock.day, clock.week)),
+        (Style("network_short", 5e-4), taps(8)),
+        (Style("network_wide", 2e-4, 256), taps(20, clock.day)),
     )
-    kinds = (("network_day", 2e-4, day), ("network_week", 5e-4, (*week, *day) if week != day else day))
-    last = tuple(range(recent - 1, -1, -1))
     return [
-        OneStep(
-            task.channels,
-            task.horizon,
-            (*before, *last) if recent + len(before) <= most else last,
-            waves,
-            Style(name, rate),
-            seed=seed + number,
-        )
-        for number, (name, rate, before) in enumerate(kinds)
+        OneStep(task.channels, task.horizon, rows, waves, style, seed=seed + number)
+        for number, (style, rows) in enumerate(kinds)
     ]
 
 
@@ -165,7 +162,7 @@ def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members 
 
     Args:
         task: What is forecast.
-        budget: `cheap`, the experts without a network; `one`, and two small networks beside them; `all`, and `members`.
+        budget: `cheap`, the experts without a network; `one`, and small networks beside them; `all`, and `members`.
         seed: Of the network.
         members: What makes whole forecasters that are to be experts too, by name.
     """

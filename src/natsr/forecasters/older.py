@@ -1,7 +1,8 @@
 """States of a pool from before, as a pool of today has them.
 
-Up to format 2 there was one mixture, and one network where there are two now. Experts are told by their names: those
-that are new begin anew, with the rows that the network had kept; every mixture begins with the weights of the only one.
+Up to format 2 there was one mixture, and one network where there are several now. Experts are told by their names:
+those that are new begin anew, with the rows that the network had kept; every mixture begins with the weights of the
+only one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from natsr.experts.panel import Panel
 from natsr.types import State
 
 #: The network as it was called when there was one, and what stands in its place.
-NETWORK, NETWORKS = "network", ("network_day", "network_week")
+NETWORK, NETWORKS = "network", ("network_day", "network_week", "network_short", "network_wide")
 
 
 def of_today(state: State, panel: Panel) -> State:
@@ -42,11 +43,13 @@ def _names_before(panel: Panel) -> list[str]:
 def _mixture(old: State, panel: Panel, places: Tensor) -> State:
     fresh: State = {}
     for name, values in panel.mixture.arrays().items():
-        value, saved = torch.from_numpy(np.array(values)), old.get(name.rsplit("_", 1)[-1])
+        part = name.rsplit("_", 1)[-1]
+        value, saved = torch.from_numpy(np.array(values)), old.get(part)
         if isinstance(saved, Tensor) and not name.startswith("second"):
             saved = saved[places] if saved.ndim == 3 else saved
             pooled = saved.ndim == 3 and tuple(value.shape) == (*saved.shape[:2], 1)
-            value = (saved.mean(2, keepdim=True) if pooled else saved).to(value)
+            saved = saved.mean(2, keepdim=True) if pooled else saved
+            value = (saved / saved.sum(0) if part == "weights" else saved).to(value)
         fresh[name] = value
     return fresh
 
@@ -56,7 +59,7 @@ def _groups(state: State, panel: Panel) -> State:
     found: State = {}
     number = -1
     for today, group in enumerate(panel.groups):
-        number += group.names != NETWORKS[1:]  # both come from one
+        number += group.names[0] not in NETWORKS[1:]  # all come from one
         saved = state.get(f"group_{number}")
         if group.names[0] not in NETWORKS or not isinstance(saved, dict):
             found[f"group_{today}"] = saved
