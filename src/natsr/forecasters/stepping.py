@@ -20,7 +20,7 @@ from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.frame import Frame
 from natsr.forecasters.losses import LOSS_NAMES, Loss
-from natsr.forecasters.warm import WarmUp
+from natsr.forecasters.warm import WarmUp, scheduled
 from natsr.native.calls import at, counted, library
 from natsr.nets.adapted import fitting
 from natsr.state import on_device
@@ -216,7 +216,8 @@ class SteppingForecaster(Forecaster):
     @torch.no_grad()
     def warm_up(self, train_part: Windows, valid_part: Windows, progress: Progress = silent) -> None:
         self.learner.begin(self.warm.rate, online=False)
-        train(self.learner, self.loss, self.warm, (train_part, valid_part), self.generator, self.frame, progress)
+        trainee = _Trainee(self.learner, self.loss)
+        scheduled(trainee, self.warm, (train_part, valid_part), self.generator, self.frame, progress)
         self.learner.begin(self.rate, online=True)
         self._sane = [part.clone() for part in self.learner.vital()]
 
@@ -252,61 +253,26 @@ class SteppingForecaster(Forecaster):
         self._loss = math.nan
 
 
-def train(
-    learner: Learner,
-    loss: Loss,
-    plan: WarmUp,
-    parts: tuple[Windows, Windows],
-    generator: torch.Generator,
-    frame: Frame,
-    progress: Progress,
-) -> None:
-    """Fit a learner by the schedule that every network here is warmed up by (`natsr.forecasters.warm`).
+class _Trainee:
+    """A learner in its warm-up, with what judges it."""
 
-    Args:
-        learner: In its warm-up phase.
-        loss: Judges.
-        plan: The schedule.
-        parts: Examples to learn from, and examples to judge by.
-        generator: Shuffles.
-        frame: What is read and taught.
-        progress: Told after every batch.
-    """
-    learn, judge = parts
-    batches = len(learn) // plan.batch or min(1, len(learn))
-    best, best_loss, waited = [part.clone() for part in learner.trained()], math.inf, 0
-    for epoch in range(plan.epochs):
-        learner.set_rate(plan.rate * 0.5 ** max(0, epoch - 1))
-        order = torch.randperm(len(learn), generator=generator)
-        for index in range(batches):
-            example = learn.batch(order[index * plan.batch : (index + 1) * plan.batch])
-            labels = Labels.of(frame.teach(example, learner.like))
-            if labels.number:
-                learner.step(frame.read(example.window, learner.like), labels, plan.dropout, math.inf)
-            progress(epoch * batches + index + 1, plan.epochs * batches, "warm-up")
-        score = _mean_loss(learner, loss, judge if len(judge) else learn, frame)
-        if score < best_loss:
-            best, best_loss, waited = [part.clone() for part in learner.trained()], score, 0
-        else:
-            waited += 1
-            if waited >= plan.patience:
-                break
-    for part, kept in zip(learner.trained(), best, strict=True):
-        part.copy_(kept)
-    learner.settle()
-    progress(1, 1, "warm-up")
+    def __init__(self, learner: Learner, loss: Loss) -> None:
+        self.learner = learner
+        self.loss = loss
+        self.set_rate, self.trained, self.settle = learner.set_rate, learner.trained, learner.settle
 
+    @property
+    def like(self) -> Tensor:
+        return self.learner.like
 
-def _mean_loss(learner: Learner, loss: Loss, part: Windows, frame: Frame, batch: int = 256) -> float:
-    """The mean loss of each known output over a part; infinite if it is not a number."""
-    total, count = 0.0, 0
-    for start in range(0, len(part), batch):
-        example = part.batch(torch.arange(start, min(start + batch, len(part))))
-        output = learner.judged(frame.read(example.window, learner.like))
-        labels = Labels.of(frame.teach(example, learner.like))
-        total, count = total + float(loss.value(labels.error(output)).sum()), count + labels.number
-    mean = total / count if count else math.inf
-    return mean if not math.isnan(mean) else math.inf
+    def fit(self, window: Tensor, target: Tensor, dropout: float) -> None:
+        labels = Labels.of(target)
+        if labels.number:
+            self.learner.step(window, labels, dropout, math.inf)
+
+    def score(self, window: Tensor, target: Tensor) -> tuple[float, int]:
+        labels = Labels.of(target)
+        return float(self.loss.value(labels.error(self.learner.judged(window))).sum()), labels.number
 
 
 def _whole(counts: State, name: str) -> int:
