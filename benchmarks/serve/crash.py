@@ -31,6 +31,8 @@ NATSR: dict[str, Any] = {
 RLS: dict[str, Any] = {"columns": ["load"], "horizon": 3, "window": 8, "freq": "h", "method": "rls"}
 #: What a series is unless somebody says otherwise, but for its size.
 AUTO: dict[str, Any] = {"columns": ["load"], "horizon": 3, "window": 8, "freq": "h"}
+#: Rows that may wait to be learned before a client slows down.
+AHEAD = 20
 METHODS = {"auto": AUTO, "natsr": NATSR, "rls": RLS}
 #: Snapshots often, so that kills fall into them too.
 OPTIONS = ("--snapshot-rows", "7", "--snapshot-seconds", "0.2", "--resident", "2", "--log-level", "error")
@@ -70,26 +72,33 @@ class Crash:
 
 
 def post(crash: Crash, number: int) -> None:
-    """One client: its rows in order, again and again until they are acknowledged."""
+    """One client: its rows in order, again and again until they are acknowledged, and not far ahead of learning."""
     rng = random.Random(f"{crash.seed} {number}")
     place = 0
-    while place < crash.rows and not crash.stopping.is_set():
-        last = min(crash.rows, place + rng.randint(1, 5))
-        first = max(0, place - rng.choice((0, 0, 2)))  # some rows come twice on purpose
-        try:
-            with httpx.Client(base_url=crash.url, timeout=30) as client:
-                answer = client.post(f"/v1/series/s{number}/observations", json={"rows": rows(number, first, last)})
-                if answer.status_code == 200:
-                    body = answer.json()
-                    assert not body["refused"], body
-                    assert body["accepted"] + body["duplicates"] == last - first, body
-                    crash.acknowledged[number] |= set(range(first, last))
-                    place = last
-                    continue
-                assert answer.status_code in (429, 503), answer.text
-        except httpx.TransportError:
-            pass  # killed meanwhile; the row may or may not be there
-        time.sleep(0.02)
+    with httpx.Client(timeout=30) as client:
+        while place < crash.rows and not crash.stopping.is_set():
+            last = min(crash.rows, place + rng.randint(1, 5))
+            first = max(0, place - rng.choice((0, 0, 2)))  # some rows come twice on purpose
+            pending = posted(client, crash, number, first, last)
+            place = last if pending is not None else place
+            time.sleep(0.02 if pending is None else 0.01 * max(0, pending - AHEAD))
+
+
+def posted(client: httpx.Client, crash: Crash, number: int, first: int, last: int) -> int | None:
+    """Rows that wait to be learned, if these rows were acknowledged."""
+    try:
+        url = f"{crash.url}/v1/series/s{number}/observations"
+        answer = client.post(url, json={"rows": rows(number, first, last)})
+    except httpx.TransportError:
+        return None  # killed meanwhile; the rows may or may not be there
+    if answer.status_code != 200:
+        assert answer.status_code in (429, 503), answer.text
+        return None
+    body = answer.json()
+    assert not body["refused"], body
+    assert body["accepted"] + body["duplicates"] == last - first, body
+    crash.acknowledged[number] |= set(range(first, last))
+    return int(body["pending"])
 
 
 def ask(crash: Crash, number: int) -> None:

@@ -75,6 +75,7 @@ def described(series: Series) -> dict[str, Any]:
     row, tail = series.row, series.tail
     return {
         "key": row.key,
+        "columns": list(series.columns),
         "exogenous": [],
         "known": [],
         **row.settings,

@@ -73,11 +73,13 @@
   function against(health) {
     if (!known(health.mase) || !known(health.mase_last_value) || !health.mase_last_value) return "–";
     const gain = 100 * (1 - health.mase / health.mase_last_value);
+    if (Math.abs(gain) < 0.5) return "the same";
     return `${Math.abs(gain).toFixed(0)} % ${gain >= 0 ? "lower" : "higher"}`;
   }
   function badges(one) {
     const found = [];
-    if (one.health.phase !== "warm") found.push(html("span", { class: "badge cold" }, "warming up"));
+    if (!one.observations) found.push(html("span", { class: "badge cold" }, "no rows yet"));
+    else if (one.health.phase !== "warm") found.push(html("span", { class: "badge cold" }, "warming up"));
     if (one.health.drift) found.push(html("span", { class: "badge drift" }, "drift"));
     if (one.failure) found.push(html("span", { class: "badge drift" }, "stopped"));
     return found;
@@ -126,7 +128,7 @@
         const columns = one.columns.length === 1 ? one.columns[0] : `${one.columns.length} columns`;
         kept.what.textContent = `${columns} · ${one.horizon} ahead · every ${every(one.freq)} · ${one.method}`;
         kept.plot.replaceChildren(...(one.recent && one.recent.some(known) ? [spark(one.recent)] : []));
-        kept.facts.replaceChildren(...facts([["rows", one.observations.toLocaleString("en")], ["error vs last value", against(one.health)], ["in 90 %", percent(one.health.coverage_90)], ...(one.pending ? [["pending", String(one.pending)]] : [])]));
+        kept.facts.replaceChildren(...facts([["rows", one.observations.toLocaleString("en")], ...(one.last_time ? [["last", showTime(moment(one.last_time))]] : []), ["error vs last value", against(one.health)], ["in 90 %", percent(one.health.coverage_90)], ...(one.pending ? [["pending", String(one.pending)]] : [])]));
       }
       cards.replaceChildren(...wanted.map((one) => made.get(one.key).item));
       const none = !all.length ? [html("h2", {}, "No series yet"), html("p", {}, "Create one, and post rows to it:"), html("pre", {}, `curl -X PUT ${location.origin}/v1/series/load -H 'Content-Type: application/json' \\\n  -d '{"columns": ["load"], "horizon": 24, "freq": "h"}'\ncurl ${location.origin}/v1/series/load/observations -H 'Content-Type: application/json' \\\n  -d '{"rows": [{"time": "2026-01-01T00:00:00", "values": {"load": 1.5}}]}'`)] : !wanted.length ? [html("p", {}, "No series has this in its name.")] : [];
@@ -159,8 +161,8 @@
     let kept = null;
     const title = html("h1", {}, key), list = html("dl", { class: "facts" }), failure = html("p", { class: "gone", role: "alert", hidden: "" });
     const column = html("select", {}), rows = html("span", { class: "segments" }), steps = html("span", { class: "segments" });
-    const main = figure("forecasts", "Forecast", "What came, what had been expected so many rows before, and what is expected next, with 50 and 90 % intervals.",
-      html("label", {}, "Column", column), html("span", { class: "named" }, "Rows", rows), html("span", { class: "named" }, "Expected", steps, "rows before"));
+    const main = figure("forecasts", "Forecast", "What came, what had been expected so many rows before, and what is expected next, with 50 and 90\u00a0% intervals.",
+      html("label", { hidden: "" }, "Column", column), html("span", { class: "named" }, "Rows", rows), html("span", { class: "named" }, "Expected", steps, "rows before"));
     const error = figure("errors", "Running error", "MASE over the last thousand rows or so, beside that of the last value: lower is better.");
     const scale = figure("scale", "Scale", "Variance that the method expects, in standardised units. A mark shows where a drift began.");
     const weights = html("section", { hidden: "" }, html("h2", {}, "Experts"), html("p", { class: "about" }, "Which experts the forecast is made of, and with what weight."), html("ul", { class: "weights" }));
@@ -176,6 +178,7 @@
     }
     function controls() {
       choices(column, kept.series.columns, (i) => { view.column = i; paint(); });
+      column.closest("label").hidden = kept.series.columns.length < 2; // nothing to choose
       segments(rows, [[50, "50"], [200, "200"], [1000, "1000"]], view.rows, (count) => { view.rows = count; again(); });
       const H = kept.series.horizon, wanted = [...new Set([1, Math.ceil(H / 2), H])];
       segments(steps, wanted.map((step) => [step, String(step)]), view.step, (step) => { view.step = step; again(); });
@@ -214,8 +217,9 @@
       title.replaceChildren(key, ...badges(series));
       failure.hidden = !series.failure;
       failure.textContent = series.failure || "";
+      const beside = [...series.exogenous, ...series.known];
       const since = health.drift && health.drift_since ? String(health.drift_since).replace("T", " ") : "none";
-      list.replaceChildren(...facts([["Last row", series.last_time ? showTime(moment(series.last_time)) : "none yet"], ["Rows", `${series.observations.toLocaleString("en")}${series.pending ? `, ${series.pending} pending` : ""}`], ["Method", series.method], ["MASE", `${show(health.mase)} (last value ${show(health.mase_last_value)})`], ["Inside 90 % intervals", percent(health.coverage_90)], ["Drift since", since], ["Refused steps", show(health.refused ?? 0)]]));
+      list.replaceChildren(...facts([["Last row", series.last_time ? showTime(moment(series.last_time)) : "none yet"], ["Rows", `${series.observations.toLocaleString("en")}${series.pending ? `, ${series.pending} pending` : ""}`], ["Method", series.method], ...(beside.length ? [["Read beside", beside.join(", ")]] : []), ["MASE", `${show(health.mase)} (last value ${show(health.mase_last_value)})`], ["Inside 90 % intervals", percent(health.coverage_90)], ["Drift since", since], ["Refused steps", show(health.refused ?? 0)]]));
       paintMain(name);
       details.hidden = !forecast;
       details.querySelector(".scroll").replaceChildren(...(details.open && forecast ? [table(forecast, name)] : []));
