@@ -1,4 +1,4 @@
-"""FSNet and OneNet, put together: what can be set, and the parts that the published code has."""
+"""What can be set of a network; and FSNet and OneNet, put together from the parts that the published code has."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ RANGES: dict[str, Range] = {
 
 
 @dataclass(frozen=True)
-class BaselineOptions:
-    """What both have: sizes, warm-up, and the rate of AdamW online."""
+class NetworkOptions:
+    """What every method with a network has: its sizes, what it reads and is taught, its warm-up, the rate online."""
 
     rate: float = 1e-4
-    loss: LossName = "mse"
     labels: Literal["known", "fresh"] = "known"
     limit: float = 100.0
     anchor: Anchor = "none"
@@ -53,7 +52,7 @@ class BaselineOptions:
         check_ranges(self, RANGES)
 
     def tcn(self, task: Task, generator: torch.Generator, device: torch.device) -> ConeTCN:
-        """The network over time, compiled where that is possible."""
+        """The network over time, freshly drawn, compiled where that is possible."""
         return tcn(task, generator, device, width=self.width, depth=self.depth, top=self.top, dtype=self.number)
 
     @property
@@ -61,11 +60,25 @@ class BaselineOptions:
         """The type that everything is computed in."""
         return torch.float64 if self.dtype == "float64" else torch.float32
 
+    def frame(self, task: Task) -> Frame:
+        """What the network reads, is taught and means."""
+        return Frame(task, self.limit, self.anchor, self.labels)
+
+    def warm(self) -> WarmUp:
+        """The offline phase."""
+        return WarmUp(epochs=self.epochs, rate=self.warm_rate)
+
+
+@dataclass(frozen=True)
+class BaselineOptions(NetworkOptions):
+    """What FSNet and OneNet have beside that: a plain loss."""
+
+    loss: LossName = "mse"
+
     def forecaster(self, task: Task, learner: Learner, generator: torch.Generator) -> Forecaster:
         """The learner behind the two verbs."""
-        frame = Frame(task, self.limit, self.anchor, self.labels)
-        warm = WarmUp(epochs=self.epochs, rate=self.warm_rate)
-        return SteppingForecaster(task, learner, frame, warm, self.rate, LOSSES[self.loss], generator)
+        loss = LOSSES[self.loss]
+        return SteppingForecaster(task, learner, self.frame(task), self.warm(), self.rate, loss, generator)
 
 
 @dataclass(frozen=True)

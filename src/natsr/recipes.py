@@ -13,19 +13,16 @@ from typing import Literal, NamedTuple
 import torch
 
 from natsr.auto import Budget, panel
-from natsr.baselines import FsnetOptions, OnenetOptions
+from natsr.baselines import FsnetOptions, NetworkOptions, OnenetOptions
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.finish import AdamW, Sgd
-from natsr.forecasters.frame import Anchor, Frame
 from natsr.forecasters.linear import MultivariateRLS, RecursiveLeastSquares
 from natsr.forecasters.naive import LastValue, RunningMean, Seasonal
 from natsr.forecasters.natural import Damped, Natural, NaturalOptions, Probe
 from natsr.forecasters.neural import Learning, NeuralForecaster, Reduction, Slots
 from natsr.forecasters.pool import Pool
-from natsr.forecasters.warm import WarmUp
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
-from natsr.nets.native import tcn
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.options import Range, check_ranges, nearest, parsed
 from natsr.precondition import Curvature, WorstLosses
@@ -155,40 +152,20 @@ def checked_device(name: str) -> torch.device:
 
 
 @dataclass(frozen=True)
-class PlainOptions:
-    """The backbone, its warm-up, AdamW online, and replay where the method has it."""
+class PlainOptions(NetworkOptions):
+    """A network with AdamW online, and replay where the method has it."""
 
-    rate: float = 1e-4
     share: float = 0.2
     draws: int = 8
     memory: int = 500
     dropout: float = 0.0
-    labels: Literal["known", "fresh"] = "known"
-    limit: float = 100.0
-    anchor: Anchor = "none"
-    width: int = 64
-    depth: int = 10
-    top: int = 320
-    epochs: int = 6
-    warm_rate: float = 1e-3
-    dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
         check_ranges(self, RANGES)
 
     def net(self, task: Task, generator: torch.Generator, device: str) -> ConeTCN:
         """The network, freshly drawn."""
-        dtype = torch.float64 if self.dtype == "float64" else torch.float32
-        sizes = {"width": self.width, "depth": self.depth, "top": self.top}
-        return tcn(task, generator, checked_device(device), **sizes, dtype=dtype)
-
-    def frame(self, task: Task) -> Frame:
-        """What the network reads, is taught and means."""
-        return Frame(task, self.limit, self.anchor, self.labels)
-
-    def warm(self) -> WarmUp:
-        """The offline phase."""
-        return WarmUp(epochs=self.epochs, rate=self.warm_rate)
+        return self.tcn(task, generator, checked_device(device))
 
 
 def _plain(
