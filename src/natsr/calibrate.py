@@ -40,6 +40,7 @@ KNOTS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 
 GAIN = 0.05  # of the factor's logarithm, for each row whose errors all missed
 MISSES = 0.095  # share of them that leaves it where it is; a little less than a tenth, for misses come in runs
+FEWER = 0.015 / 24  # how much smaller that share is for each row of the horizon beyond a day of hours, up to two days
 LEAK = 0.999  # what is left of it a row later: in the long run the knots have it
 NARROWEST, WIDEST = -0.1, 1.0  # its bounds
 OUTER = (0.0, 0.3, 0.8, 1.0)  # powers of the factor
@@ -87,6 +88,8 @@ class Calibrator:
         self._up, self._down = levels / density, (levels - 1) / density
         self._knots = np.broadcast_to(at[:, None, None], (K, H, C)).copy()  # may cross; what is answered does not
         self._factor = np.zeros(C)  # its logarithm
+        # Labels that come later let misses come in longer runs.
+        self._misses = MISSES - FEWER * min(max(H - 24, 0), 24)
         # By origin modulo H: forecasts whose rows may still come, their units, and the powers of the factor and the
         # levers of the fast size that they were issued with.
         self._mean, self._unit = np.full((H, H, C), np.nan), np.ones((H, H, C))
@@ -161,7 +164,7 @@ class Calibrator:
         here = np.maximum(np.count_nonzero(known, axis=0), 1)
         now = score / np.exp(self._factor)
         missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
-        share = np.count_nonzero(missed, axis=0) / here - MISSES * known.any(0)
+        share = np.count_nonzero(missed, axis=0) / here - self._misses * known.any(0)
         self._factor = np.clip(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
         issued = score / self._issued[:, places]  # (4, H, C)
         for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
