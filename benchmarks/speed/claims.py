@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.speed.curved import effect
 from benchmarks.speed.memory import LONG
@@ -27,9 +28,10 @@ class Claim(NamedTuple):
     reached: bool | None  # unknown while nothing was measured
 
 
-def claims(sections: dict[str, Section], curved: Path) -> list[Claim]:
-    """All of them, in the order they were asked in."""
-    found = [*_steps(sections), *_same(sections), *_fleet(sections), *_memory(sections), *_start(sections)]
+def claims(sections: dict[str, Section], curved: Path, fleet: Path | None = None) -> list[Claim]:
+    """All of them, in the order they were asked in; `fleet` is what `benchmarks.speed.fleet` wrote."""
+    together = _fleet(sections) if fleet is None or not fleet.exists() else _one_call(json.loads(fleet.read_text()))
+    found = [*_steps(sections), *_same(sections), *together, *_memory(sections), *_start(sections)]
     if (seen := effect(curved)) is not None:
         worse, over = seen
         text = f"{worse:+.4f} ({over})"
@@ -70,6 +72,17 @@ def _fleet(sections: dict[str, Section]) -> Iterator[Claim]:
         ratio = ms["one by one"] / ms["in one step"]
         what = f"{LEARNERS} learners, C = 1, width 32, together"
         yield Claim(what, f"{TOGETHER:g} × the rate of one by one", f"{ratio:.1f} ×", ratio >= TOGETHER)
+
+
+def _one_call(content: dict[str, Any]) -> Iterator[Claim]:
+    """Each method's, by the time that passed, with every core of the machine against one core one by one."""
+    cores = content["machine"]["cores"]
+    for row in content["rows"]:
+        if row["way"] == f"one call, {cores} threads":
+            ratio = row["over_compiled_passed"]
+            what = f"{row['method']}: {content['learners']} learners, C = 1, width 32, together on {cores} cores"
+            text = f"{ratio:.1f} × compiled, {row['over_torch_passed']:.0f} × in torch"
+            yield Claim(what, f"{TOGETHER:g} × the rate of one by one", text, ratio >= TOGETHER)
 
 
 def _memory(sections: dict[str, Section]) -> Iterator[Claim]:

@@ -3,13 +3,16 @@
 32 learners of one shape (24 rows ahead of one column, a network of width 32, 9 examples in a step) learn one example
 each and forecast once. What takes turns, so that noise falls on all:
 
-- one by one in torch, and one by one compiled (`natsr.native`): 32 forecasters in a loop;
-- together: torch, batched matrix products over tiles of learners, in one thread and in one for each core;
-- apart: compiled learners that share their buffers, in one thread and in one for each core.
+- one by one, compiled: 32 forecasters from `natsr.make`, each asked to learn and to forecast by a Python call of its
+  own, on one core; and one by one in torch, which is the same where there is no C compiler;
+- together, torch: batched matrix products over tiles of learners, in one thread and in one for each core;
+- apart, compiled: each learner's own step, with buffers that they share;
+- one call: compiled learners through which C goes on its own, in one thread and in one for each core.
 
 Both times are kept: the processor's, in the median round, which on a busy machine leaves out what others had; and the
 time that passed, in the fastest round, which alone shows what a second core gives. Ratios say which baseline they are
-over. Refreshes of the curvature are left out: they are the same work in every way.
+over. `natsr` is its plain step; in `natsr, refreshing` every learner estimates its curvature again every 21 to 28
+steps, about as often as on the streams of the benchmark, at moments of its own.
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet             measures, and writes results and page
     OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet --rounds 0  writes the page from the results that are there
@@ -35,6 +38,7 @@ from benchmarks.speed.machine import describe
 from natsr.fleet.apart import Apart, Tiles
 from natsr.fleet.base import Learners
 from natsr.fleet.choice import SIZE, chosen
+from natsr.fleet.compiled import Compiled
 from natsr.forecasters.base import Forecaster
 from natsr.recipes import make
 from natsr.types import Example, Option, Task
@@ -42,7 +46,15 @@ from natsr.types import Example, Option, Task
 LEARNERS = 32
 TASK = Task(window=60, horizon=24, channels=1, features=4)
 SMALL: dict[str, Option] = {"width": 32, "top": 32}
-METHODS: dict[str, dict[str, Option]] = {"ogd": {}, "er": {}, "natsr": {"every": 10**9, "worst": 1e9}}
+SELDOM: dict[str, Option] = {"every": 10**9, "worst": 1e9}
+#: A recipe and its options, the learner's number in them.
+METHODS: dict[str, tuple[str, Callable[[int], dict[str, Option]]]] = {
+    "ogd": ("ogd", lambda _: {}),
+    "er": ("er", lambda _: {}),
+    "natsr": ("natsr", lambda _: SELDOM),
+    "natsr, refreshing": ("natsr", lambda number: {**SELDOM, "every": 21 + number % 8}),
+}
+SELDOM_TIMED = 4  # rounds from one timing of torch to the next
 SETTLED = 12  # steps before the clock runs: the memory has examples to draw, the curvature is there
 OUT = Path("benchmarks/results/fleet-cpu.json")
 PAGE = Path("docs/fleet.md")
@@ -61,8 +73,9 @@ class Times(NamedTuple):
 
 def learners(method: str, compiled: bool) -> list[Forecaster]:
     """Fresh ones, each with a seed of its own."""
+    recipe, options = METHODS[method]
     with nullcontext() if compiled else without_compiler():
-        return [make(method, TASK, seed=seed, options={**SMALL, **METHODS[method]}) for seed in range(LEARNERS)]
+        return [make(recipe, TASK, seed=seed, options={**SMALL, **options(seed)}) for seed in range(LEARNERS)]
 
 
 def examples(seed: int) -> Iterator[list[Example]]:
@@ -111,22 +124,25 @@ def ways(method: str, cores: int) -> dict[str, Step]:
         "together, torch": Tiles(learners(method, compiled=False), SIZE),
         f"together, torch, {cores} threads": Tiles(learners(method, compiled=False), SIZE, cores),
         "apart, compiled": Apart(learners(method, compiled=True)),
-        f"apart, compiled, {cores} threads": Apart(learners(method, compiled=True), cores),
+        "one call": Compiled(learners(method, compiled=True)),
+        f"one call, {cores} threads": Compiled(learners(method, compiled=True), cores),
     }
     return {name: stepping(fleet) for name, fleet in fleets.items()}
 
 
 def in_turns(steps: dict[str, Step], rounds: int) -> dict[str, Times]:
-    """Time each of them once in every round; the fastest of the rounds counts, which is what the machine can do."""
+    """Time each of them once in every round; those of torch, which take long, in every fourth."""
     processor: dict[str, list[float]] = {name: [] for name in steps}
     passed: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
+    for turn in range(rounds):
         for name, step in steps.items():
+            if turn % SELDOM_TIMED and "torch" in name:
+                continue
             began, spent = time.perf_counter(), time.process_time()
             step()
             passed[name].append((time.perf_counter() - began) * 1e3)
             processor[name].append((time.process_time() - spent) * 1e3)
-    return {name: Times(statistics.median(processor[name]), min(passed[name]), rounds) for name in steps}
+    return {name: Times(statistics.median(processor[name]), min(passed[name]), len(passed[name])) for name in steps}
 
 
 def measure(method: str, rounds: int, cores: int) -> list[dict[str, str | float]]:
@@ -145,7 +161,7 @@ def measure(method: str, rounds: int, cores: int) -> list[dict[str, str | float]
             "over_compiled": round(base.processor / found.processor, 2),
             "over_compiled_passed": round(base.passed / found.passed, 2),
             "rounds": found.rounds,
-            "best_chose": f"{picked.size} in a tile, {picked.threads} threads",
+            "best_chose": f"{'one call' if picked.compiled else f'{picked.size} in a tile'}, {picked.threads} threads",
         }
         for name, found in times.items()
     ]
@@ -166,27 +182,28 @@ def table(rows: Sequence[dict[str, str | float]]) -> str:
 
 def paged(page: str, content: dict[str, Any]) -> str:
     """The page with the results in their place."""
-    machine = content["machine"]
+    machine, rounds = content["machine"], max(row["rounds"] for row in content["rows"])
     where = f"""\
 On {machine["cores"]} cores of {machine["cpu"]} ({machine["vectors"]}, torch {machine["torch"]}), with a load of
 {machine["load"]} when it began, on {machine["day"]}: {content["learners"]} learners, milliseconds of one step and one
-forecast of all of them. The processor's time is that of the median round, the time that passed that of the fastest.
-Where the load is above the number of cores, others were at work, and the time that passed says little."""
+forecast of all of them. The processor's time is that of the median of {rounds} rounds (torch: a fourth of them), the
+time that passed that of the fastest. Where the load is above the number of cores, others were at work, and the time
+that passed says little."""
     before, rest = page.split(BEGIN)
     return "\n".join([before + BEGIN, "", where, "", table(content["rows"]), "", END + rest.split(END)[1]])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--rounds", type=int, default=120)
+    parser.add_argument("--methods", default=";".join(METHODS))
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.rounds:
         machine = describe()
-        rows = [row for method in given.methods.split(",") for row in measure(method, given.rounds, given.cores)]
+        rows = [row for method in given.methods.split(";") for row in measure(method, given.rounds, given.cores)]
         new = {"machine": machine, "learners": LEARNERS, "options": SMALL, "rows": rows}
         given.out.write_text(json.dumps(new, indent=1) + "\n")
     content = json.loads(given.out.read_text())

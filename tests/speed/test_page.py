@@ -80,13 +80,28 @@ def test_ratios_are_judged(results: Path) -> None:
     assert found["memory along a stream"].reached is False  # 20 MiB more
 
 
+def test_a_fleet_is_judged_by_the_time_that_passed_on_every_core(results: Path) -> None:
+    fleet = results.with_name("fleet-cpu.json")
+    row = {"over_compiled": 9.0, "over_torch": 9.0, "over_compiled_passed": 4.25, "over_torch_passed": 12.4}
+    rows = [
+        {"method": name, "way": way, **row} for name in ("er", "ogd") for way in ("one call", "one call, 2 threads")
+    ]
+    rows[-1] |= {"over_compiled_passed": 6.5}
+    fleet.write_text(json.dumps({"machine": {"cores": 2}, "learners": 32, "rows": rows}), encoding="utf-8")
+    found = {claim.what.split(":")[0]: claim for claim in claims({}, results.with_name("none.json"), fleet)}
+    assert set(found) == {"er", "ogd"}
+    assert found["er"].measured == "4.2 × compiled, 12 × in torch" and found["er"].reached is False
+    assert found["ogd"].reached is True
+    assert "6.5 × compiled, 12 × in torch" in rendered(results, results.with_name("none.json"))
+
+
 def test_the_page_says_what_was_measured_where(results: Path) -> None:
     page = rendered(results, results.with_name("none.json"))
     assert "| er | 24 | 7 | 2.000 |  | 30.0 | 0.500 | 15.0 | 4.00 | 10.0 | 1.0 |" in page
     assert "| er: faster than the textbook | 20 × | 15.0 × | **no** |" in page
     assert "Some CPU (AVX2), 2 cores, load 0.5 at the start, 1 thread(s), torch 2.0" in page
     assert "| ETTh1 | 24 | 7 | 100 | 10 (10.0 %) | 0 (0.0 %) | 6.00 |" in page
-    assert page.count("**Missing:**") == 4  # stages, growth, same, curvature
+    assert page.count("**Missing:**") == 5  # stages, growth, GPU, same, curvature
 
 
 def test_curvature_is_shown_by_layer_and_judged(results: Path) -> None:
@@ -111,10 +126,10 @@ def test_curvature_is_shown_by_layer_and_judged(results: Path) -> None:
     assert judged["MASE, few probes against exact"].reached is False
 
 
-def test_nothing_measured_is_said() -> None:
-    nowhere = RESULTS.with_name("nowhere.json")
+def test_nothing_measured_is_said(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere.json"
     assert claims(read(nowhere), nowhere) == []
-    assert rendered(nowhere, nowhere).count("**Missing:**") == 6
+    assert rendered(nowhere, nowhere).count("**Missing:**") == 7
 
 
 def test_figures_are_drawn_from_results(tmp_path: Path) -> None:
