@@ -117,6 +117,20 @@ def test_regressors_of_several_origins_are_those_of_each(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", layouts())
+def test_columns_describe_what_is_built(name: str) -> None:
+    layout, past = layouts()[name], Past(CHANNELS, 100)
+    for row in walk(60):
+        past.push(row)
+    built, described = layout.build(past, 4, 1)[:, 0], layout.columns(CHANNELS)
+    rows, (row, channel, other_row, other, minus) = past.clean(60, back=4), described.places.transpose(2, 0, 1)
+    found = rows[row - 1, channel] - minus * rows[other_row - 1, other]
+    found[:, described.one] = 1.0
+    waves = 2 * sum(harmonics for _, harmonics in described.kinds)
+    found[:, described.waves : described.waves + waves] = built[:, described.waves : described.waves + waves]
+    np.testing.assert_allclose(found, built, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", layouts())
 @pytest.mark.parametrize("block", [1, 7])
 def test_blocks_of_rows_come_to_the_ridge_solution(name: str, block: int) -> None:
     """Without forgetting, the weights are those of one regression over all examples."""
