@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -163,6 +164,7 @@ class Workers:
         self._reading = ctypes.pointer(reading)
         self._desks: list[int] = []
         self._pool: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
     def _desk(self, number: int) -> int:
@@ -197,8 +199,9 @@ class Workers:
         upcoming = ctypes.c_int64()
         with self._lock:
             helpers = min(self.threads, count) - 1
-            if helpers > 0 and self._pool is None:
-                self._pool = ThreadPoolExecutor(self.threads - 1, "natsr-fleet")
+            if helpers > 0 and (self._pool is None or self._process != os.getpid()):
+                # Threads do not come along into a process that was forked off.
+                self._pool, self._process = ThreadPoolExecutor(self.threads - 1, "natsr-fleet"), os.getpid()
             jobs = [
                 functools.partial(call, self._desk(number), *given, count, ctypes.byref(upcoming))
                 for number in range(helpers + 1)
