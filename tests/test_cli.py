@@ -29,7 +29,7 @@ from natsr.types import OptionError
 
 ROOT = Path(__file__).parent.parent
 PLAIN = ("--methods", "rls,last_value", "--window", "12", "--horizon", "3")
-COMMANDS = ("run", "bench", "table", "tune", "serve", "token", "checks")
+COMMANDS = ("run", "bench", "table", "tune", "serve", "token", "backup", "checks")
 #: Small enough for a test, and still every part of it is there.
 TINY = ("--set", "natsr.width=4", "--set", "natsr.depth=2", "--set", "natsr.top=8", "--set", "natsr.epochs=1")
 

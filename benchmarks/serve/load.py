@@ -26,6 +26,8 @@ from benchmarks.serve.harness import PATIENCE, Nursery, Served, cpu_seconds, kee
 
 WAITING = 5
 CLIENTS = 4
+#: Seconds between two looks of a client at what waits to be learned; the list of all series is long.
+LOOK = 0.25
 
 
 @dataclass
@@ -64,7 +66,7 @@ def prepared(url: str, series: int, body: dict[str, Any], warm: int) -> None:
 
 def post(load: Load, mine: Sequence[int], first: int) -> None:
     """One client: its series in turn, a row each, as long as few of them wait to be learned."""
-    places, pending = dict.fromkeys(mine, first), dict.fromkeys(mine, 0)
+    places, pending, looked = dict.fromkeys(mine, first), dict.fromkeys(mine, 0), 0.0
     with httpx.Client(base_url=load.url, timeout=PATIENCE) as client:
         while load.running():
             free = [number for number in mine if pending[number] < WAITING]
@@ -75,8 +77,10 @@ def post(load: Load, mine: Sequence[int], first: int) -> None:
                 load.acks.append(time.perf_counter() - started)
                 places[number] += answer["accepted"]
                 pending[number] = answer["pending"]
-            if len(free) < len(mine):
-                time.sleep(0.05 if not free else 0.0)
+            if not free:
+                time.sleep(0.02)
+            if len(free) < len(mine) and time.monotonic() > looked + LOOK:
+                looked = time.monotonic()
                 listed = client.get("/v1/series", params={"count": 1000}).raise_for_status().json()["series"]
                 now = {one["key"]: one["pending"] for one in listed}
                 pending = {number: now[f"s{number}"] for number in mine}

@@ -65,19 +65,37 @@ def hostile(result: Mapping[str, Any]) -> list[str]:
 
 def load(result: Mapping[str, Any]) -> list[str]:
     """Observations a second."""
-    head = ["series", "rows in a request", "minutes", "rows learned a second", "acknowledged", "forecast", "memory"]
+    head = ["series", "rows in a request", "minutes", "rows learned a second", "acknowledged", "forecast"]
+    head += ["processor ms a row: learning, answering", "memory"]
     lines: list[list[object]] = []
     for run in result["runs"]:
-        ack, forecast = run["acknowledgement"], run["forecast"]
+        ack, forecast, cpu = run["acknowledgement"], run["forecast"], run["cpu_ms_a_row"]
         lines.append([
             run["series"], run["rows_in_a_request"], f"{run['seconds'] / 60:.1f}", run["rows_per_second"],
             f"p50 {ack['p50_ms']:g}, p99 {ack['p99_ms']:g} ms",
             f"p50 {forecast['p50_ms']:g}, p99 {forecast['p99_ms']:g} ms",
+            f"{cpu['learning']:g}, {cpu['answering']:g}",
             f"{run['memory_mib_first']} → {run['memory_mib_last']} MiB",
         ])  # fmt: skip
     title = f"### Load, method `{result['method']}`"
-    options = f"--method {result['method']} --minutes {result['minutes']:g}"
-    return [title, "", f"`python -m benchmarks.serve.load {options}`. {machine(result)}", "", *table(head, lines)]
+    return [title, "", f"{_load_command(result)}. {machine(result)}", "", *table(head, lines)]
+
+
+def _load_command(result: Mapping[str, Any]) -> str:
+    """What made it."""
+    options = f"--minutes {result['minutes']:g}"
+    for name, usual in (("series", "1,10,100"), ("method", "auto"), ("workers", 2), ("warm", 150), ("name", "load")):
+        options += f" --{name} {result[name]}" if result[name] != usual else ""
+    return f"`python -m benchmarks.serve.load {options}`"
+
+
+def hour(result: Mapping[str, Any]) -> list[str]:
+    """Memory while it goes on."""
+    (run,) = result["runs"]
+    title = f"### Memory over {result['minutes']:g} minutes, {run['series']} series of `{result['method']}`"
+    rows = f"{run['rows_learned']:,} rows, {run['rows_per_second']} a second"
+    line = ", ".join(map(str, run["memory_mib"]))
+    return [title, "", f"{_load_command(result)}. {machine(result)}", "", f"{rows}; MiB, from first to last: {line}."]
 
 
 def idle(result: Mapping[str, Any]) -> list[str]:
@@ -108,6 +126,8 @@ SECTIONS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "serve-crash.json": crash,
     "serve-hostile.json": hostile,
     "serve-load.json": load,
+    "serve-load-natsr.json": load,
+    "serve-hour.json": hour,
     "serve-memory.json": memory,
     "serve-idle.json": idle,
 }

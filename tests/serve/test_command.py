@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from natsr.cli import app
 from natsr.serve.run import listening
+from natsr.serve.store import Store
 from natsr.serve.tokens import hashed, read
 
 
@@ -70,3 +71,16 @@ def test_answers_leave_at_once() -> None:
             return answer
 
     assert asyncio.run(first_connection()) != 0
+
+
+def test_a_backup_on_the_command_line(tmp_path: Path) -> None:
+    Store(str(tmp_path / "state")).close()
+    status, _, err = run("backup", str(tmp_path / "state"), str(tmp_path / "copy.db"))
+    assert status == 0 and "copy.db" in err
+    (tmp_path / "again").mkdir()
+    (tmp_path / "copy.db").rename(tmp_path / "again" / "natsr.db")
+    Store(str(tmp_path / "again")).close()
+    for state, file, words in (("none", "copy.db", "natsr serve --state"), ("state", "again/natsr.db", "a new file")):
+        status, _, err = run("backup", str(tmp_path / state), str(tmp_path / file))
+        assert status == 2 and words in err
+    assert not (tmp_path / "none").exists()

@@ -29,7 +29,7 @@ class Serve:
     host: Annotated[str, typer.Option(help="Address to listen on; only loopback without --tokens.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000
     tokens: Annotated[Path | None, typer.Option(metavar="FILE", help="Who may do what; see natsr token.")] = None
-    workers: Annotated[int, typer.Option(min=1, help="Threads that learn.")] = 2
+    workers: Annotated[int, typer.Option(min=1, help="Processes that learn.")] = 2
     resident: Annotated[int, typer.Option(min=1, help="Learners kept in memory.")] = 64
     snapshot_rows: Annotated[int, typer.Option(min=1, help="Rows after which a learner is written to disk.")] = 1000
     snapshot_seconds: Annotated[float, typer.Option(min=0.1, help="Or seconds.")] = 300.0
@@ -57,8 +57,31 @@ class NewToken:
     series: Annotated[str, typer.Option(metavar="A,B", help="Keys it is for; * and ? stand for any.")] = "*"
 
 
+@dataclass(frozen=True)
+class Backup:
+    """Copy the database of a SQLite state, also while it is served; PostgreSQL has pg_dump.
+
+    To restore, put the copy into an empty folder as natsr.db and serve that folder: learners are made again from it.
+
+    Examples:
+      natsr backup natsr-state copy.db
+    """
+
+    state: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that is served.")]
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; a new file.")]
+
+
+def backup(settings: Backup) -> None:
+    """Do what the settings say."""
+    from natsr.serve.store import backup as copy
+
+    copy(settings.state, settings.file)
+    note(f"{settings.file} holds every row of {settings.state}; as natsr.db in a folder of its own it can be served")
+
+
 def serve(settings: Serve) -> None:
     """Do what the settings say."""
+    note("starting; the first time on a machine takes longer, for the step is compiled")
     from natsr.types import OptionError
 
     try:

@@ -51,7 +51,7 @@ class ServeSettings:
     Args:
         state: A folder (SQLite, made if missing), or `postgresql://…`.
         tokens: File of tokens; without it everyone who can connect may do everything.
-        workers: Threads that learn.
+        workers: Threads that learn, each with a process where `natsr serve` runs on Linux.
         resident: Learners kept in memory; those unused longest leave first and come back from their snapshots.
         snapshot_rows: A snapshot is taken after so many rows learned,
         snapshot_seconds: or so many seconds after the first row that the last snapshot has not seen.

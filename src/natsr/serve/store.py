@@ -295,6 +295,8 @@ def backup(state: Path, target: Path) -> None:
     """A consistent copy of a SQLite state's database, also while it is served; snapshots are made again from it."""
     if target.exists():
         raise OptionError(f"{target} is there already, expected a new file")
+    if not (state / "natsr.db").is_file():
+        raise OptionError(f"{state} holds no natsr.db, expected the folder that `natsr serve --state` was given")
     engine = _sqlite(state / "natsr.db")
     try:
         with engine.connect() as connection:
