@@ -110,6 +110,7 @@ class OneStep:
         rows, memory = int(self._counts[0]), len(self._values)
         self._values[rows % memory], self._known[rows % memory] = past.clean(1)[0], past.known_last(1)[0]
         self._counts[0] = rows = rows + 1
+        place = self._address()  # room is made with the first row, not when there is enough to learn
         oldest, newest = max(0, rows - memory) + self._reach, rows - 1  # row numbers of labels
         if newest - oldest < FEWEST:
             return
@@ -120,8 +121,8 @@ class OneStep:
         labels = np.concatenate([np.arange(newest, newest - NEWEST, -1), draw.integers(oldest, newest, DRAWN)])
         library = self._native.library
         if library is not None:
-            rate, place = self._rate(int(self._counts[1]) + 1), at(labels)
-            taken = library.onestep_learn(self._address(), past.address(), place, rows, rate)
+            rate = self._rate(int(self._counts[1]) + 1)
+            taken = library.onestep_learn(place, past.address(), at(labels), rows, rate)
             self._counts[1 if taken else 2] += 1
             return
         places = (labels[:, None] - np.append(1 + self._taps, 0)) % memory
