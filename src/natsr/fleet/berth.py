@@ -56,6 +56,7 @@ class Berth:
 
     def __init__(self, shape: Shape, learner: Learner) -> None:
         self.shape, self.learner = shape, learner
+        self.generator, self.capacity = learner.generator, shape.memory
         self.own = Own.of(shape, [learner])
         size = learner.net.weights.numel()
         self.weights, self.sane = torch.zeros(size + SLACK)[:size], torch.zeros(size)
@@ -116,13 +117,13 @@ class Berth:
 
     def order(self) -> Tensor:
         """The memory's examples in random order: the first few are replayed."""
-        return torch.randperm(min(self.seen, self.shape.memory), generator=self.learner.generator)
+        return torch.randperm(min(self.seen, self.capacity), generator=self.generator)
 
     def place(self) -> int:
         """Where the next example goes; beyond the last place it is not kept."""
         place = self.seen
-        if place >= self.shape.memory:
-            place = int(torch.randint(0, place + 1, (), generator=self.learner.generator))
+        if place >= self.capacity:
+            place = int(torch.randint(0, place + 1, (), generator=self.generator))
         self.seen += 1
         return place
 
@@ -130,16 +131,15 @@ class Berth:
         """Output directions for examples of these weights, as rows, and the example of each."""
         assert self.learner.natural is not None
         options, outputs = self.learner.natural.options, self.shape.task.outputs
-        drawn = draws(options, weights, outputs, self.learner.likelihood, self.learner.generator)
+        drawn = draws(options, weights, outputs, self.learner.likelihood, self.generator)
         parts = [weighted(chunk, weights, 1 / options.probes) for chunk in drawn]
         return torch.cat([rows for rows, _ in parts]), torch.cat([owner for _, owner in parts])
 
     def keep(self, record: Record) -> None:
-        """Make room for examples, when the first one comes."""
-        if not self.fields:
-            task, rows = self.shape.task, self.shape.memory
-            outputs = [torch.zeros(rows, task.outputs) for _ in range(1 + self.shape.distil)]
-            self._take_fields((torch.zeros(rows, task.window, task.inputs), *outputs), record)
+        """Make room for examples; once, when the first one comes."""
+        task, rows = self.shape.task, self.capacity
+        outputs = [torch.zeros(rows, task.outputs) for _ in range(1 + self.shape.distil)]
+        self._take_fields((torch.zeros(rows, task.window, task.inputs), *outputs), record)
 
     def _take_fields(self, fields: tuple[Tensor, ...], record: Record) -> None:
         self.fields = fields
@@ -151,15 +151,15 @@ class Berth:
     def state_dict(self, record: Record) -> State:
         """As its forecaster alone would write it."""
         history = self._history() if float(self.taken) else {}
-        count = min(self.seen, self.shape.memory)
+        count = min(self.seen, self.capacity)
         fields: State = {str(index): field[:count].clone() for index, field in enumerate(self.fields)}
         return {
             "weights": self.weights.clone(),
             "sane": self.sane.clone(),
             "scale": record.loss.tracked,
-            "generator": self.learner.generator.get_state(),
+            "generator": self.generator.get_state(),
             "finish": {name: part.clone() for name, part in history.items()},
-            "replay": {"seen": self.seen, "fields": fields} if self.shape.memory else None,
+            "replay": {"seen": self.seen, "fields": fields} if self.capacity else None,
             "natural": self._natural(record) if self.shape.natural else None,
             "counts": {name: getattr(record, name) for name in _COUNTS},
         }
@@ -203,7 +203,7 @@ class Berth:
         seen, fields = state["seen"], state["fields"]
         assert isinstance(seen, int) and isinstance(fields, dict)
         self.seen, parts = seen, [_tensor(fields[str(index)]) for index in range(len(fields))]
-        whole = [part.new_zeros(self.shape.memory, *part.shape[1:]) for part in parts]
+        whole = [part.new_zeros(self.capacity, *part.shape[1:]) for part in parts]
         for field, part in zip(whole, parts, strict=True):
             field[: len(part)] = part
         self._take_fields(tuple(whole), record)

@@ -229,13 +229,12 @@ class Compiled(Learners):
         """Offer the examples whose last label has now arrived to the memories."""
         done: list[list[bool]] = self._stage.done.tolist()
         kept: list[tuple[int, int, int]] = []
-        for number, berth in enumerate(self._berths):
-            if turns[number].verdict == IDLE:
-                continue
-            for index in range(turns[number].fresh):
-                if done[number][index] and (place := berth.place()) < self.shape.memory:
-                    berth.keep(self._records[number])
+        for number, (berth, turn, row) in enumerate(zip(self._berths, turns, done, strict=False)):
+            for index in range(turn.fresh if turn.verdict != IDLE else 0):
+                if row[index] and (place := berth.place()) < berth.capacity:
                     kept.append((number, index, place))
+                    if not berth.fields:
+                        berth.keep(self._records[number])
         self.workers.remember(self._records, turns, kept)
 
     # ---- state ---------------------------------------------------------------------------------------------------
