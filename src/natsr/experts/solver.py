@@ -24,6 +24,10 @@ class Source(Protocol):
         """Of what each column is made."""
 
 
+#: Rows that there is room for from the first block on: blocks grow with the stream, what is held should not.
+ROOM = 40
+
+
 class Solver:
     """One expert's addresses, the table of its columns and room to work.
 
@@ -76,6 +80,7 @@ class Solver:
             self._describe(self._source.columns(self._channels))
             self._key = key
         if rows > self._room:
+            rows = max(rows, ROOM)
             self._work = np.zeros(self._library.rls_room(self._address, rows))
             self._made.work, self._room = at(self._work), rows
 
