@@ -127,7 +127,7 @@
         kept.title.replaceChildren(kept.link, ...badges(one));
         const columns = one.columns.length === 1 ? one.columns[0] : `${one.columns.length} columns`;
         kept.what.textContent = `${columns} · ${one.horizon} ahead · every ${every(one.freq)} · ${one.method}`;
-        kept.plot.replaceChildren(...(one.recent && one.recent.some(known) ? [spark(one.recent)] : []));
+        kept.plot.replaceChildren(...(one.recent && one.recent.filter(known).length > 1 ? [spark(one.recent)] : []));
         kept.facts.replaceChildren(...facts([["rows", one.observations.toLocaleString("en")], ...(one.last_time ? [["last", showTime(moment(one.last_time))]] : []), ["error vs last value", against(one.health)], ["in 90 %", percent(one.health.coverage_90)], ...(one.pending ? [["pending", String(one.pending)]] : [])]));
       }
       cards.replaceChildren(...wanted.map((one) => made.get(one.key).item));
