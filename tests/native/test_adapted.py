@@ -128,6 +128,20 @@ def test_torch_can_take_single_steps(case: str, monkeypatch: pytest.MonkeyPatch)
     assert_close(torch.stack(means), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("case", ["fsnet by index", "onenet"])
+def test_a_state_goes_on_in_the_other_form(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples, one = stream(24), made(case, True, monkeypatch)
+    learned(one, examples[:12])
+    other = made(case, False, monkeypatch)
+    other.load_state_dict(one.state_dict())
+    back = made(case, True, monkeypatch)
+    back.load_state_dict(other.state_dict())
+    expected = learned(one, examples[12:])
+    assert_close(learned(back, examples[12:]), expected)
+    monkeypatch.setenv(build.SWITCH, "0")
+    assert_close(learned(other, examples[12:]), expected, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("case", ["fsnet", "onenet"])
 def test_a_copy_goes_its_own_way(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(case, True, monkeypatch)
