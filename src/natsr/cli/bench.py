@@ -193,7 +193,8 @@ def from_file(settings: Bench) -> Grid:
     grid = read_grid(settings.grid).narrowed(wanted).on(settings.device)
     if settings.max_steps is not None:
         grid = grid.each(lambda cell: replace(cell, max_steps=settings.max_steps))
-    return grid if settings.out is None else replace(grid, out=settings.out)
+    # What the grid's own file has need not be run again because the new results go elsewhere.
+    return grid if settings.out is None else replace(grid, out=settings.out, also=(*grid.also, grid.out))
 
 
 def without_data(cells: list[Cell]) -> set[str]:
