@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -144,20 +144,32 @@ class Process:
         os.waitpid(self.pid, 0)
 
 
+class Closable(Protocol):
+    """A socket, a pipe."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 @contextmanager
-def hired(count: int) -> Iterator[list[Workshop]]:
-    """So many places to learn in: processes where they can be forked safely, or else this one, again and again."""
+def hired(count: int, ours: Sequence[Closable] = ()) -> Iterator[list[Workshop]]:
+    """So many places to learn in: processes where they can be forked safely, or else this one, again and again.
+
+    Args:
+        count: How many.
+        ours: What is open here and must not stay open in them, such as the socket that listens.
+    """
     if sys.platform != "linux" or threading.active_count() > 1:
         yield [Here() for _ in range(count)]
         return
     library()  # compiled or loaded once, and not in every process
     made: list[Process] = []
-    pipes: list[Connection] = []
+    private = list(ours)
     try:
         for _ in range(count):
-            ours, theirs = Pipe()
-            pipes.append(ours)
-            made.append(Process(_forked(theirs, pipes), ours))
+            mine, theirs = Pipe()
+            private.append(mine)
+            made.append(Process(_forked(theirs, private), mine))
             theirs.close()
         yield list[Workshop](made)
     finally:
@@ -165,7 +177,7 @@ def hired(count: int) -> Iterator[list[Workshop]]:
             process.end()
 
 
-def _forked(theirs: Connection, others: Sequence[Connection]) -> int:
+def _forked(theirs: Connection, others: Sequence[Closable]) -> int:
     """A child that serves its end of the pipe until the other end is closed, and never returns; its number."""
     parent = os.getpid()
     with warnings.catch_warnings():
@@ -179,8 +191,8 @@ def _forked(theirs: Connection, others: Sequence[Connection]) -> int:
             signal.signal(number, signal.SIG_IGN)
         os.nice(NICE)
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
-        for pipe in others:  # or the parent's end would stay open when the parent is gone
-            pipe.close()
+        for one in others:  # or the parent's ends would stay open when the parent is gone
+            one.close()
         if os.getppid() == parent:
             _serve(theirs)
         status = 0

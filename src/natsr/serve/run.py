@@ -63,7 +63,7 @@ def serve(settings: ServeSettings, host: str, port: int, started: Callable[[str]
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     torch.set_num_threads(1)
     sys.setswitchinterval(0.001)  # a thread that learns gives way to a request five times sooner than it would
-    with hired(settings.workers) as workshops, listening(host, port) as made:
+    with listening(host, port) as made, hired(settings.workers, [made]) as workshops:
         app = make_app(settings, workshops)
         config = uvicorn.Config(
             app, log_config=None, access_log=log_level == "debug", timeout_graceful_shutdown=GRACE, server_header=False
