@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from natsr.bench.cells import Cell, Result
     from natsr.bench.tuning import Search, Trial
 
+_AT_ONCE = {"together": 6}  # trials that are proposed at once where they are one step for all; five times for 30
+
 
 @dataclass(frozen=True)
 class Tune:
@@ -69,8 +71,9 @@ def tune(settings: Tune) -> None:
 
     torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
     search = wanted(settings)
-    place = mapper(settings.on, settings.workers)
-    at_once = 1 if settings.on == "serial" else (settings.workers or os.cpu_count() or 1)
+    on = "together" if settings.on == "serial" and settings.device != "cpu" else settings.on  # as in natsr bench
+    place = mapper(on, settings.workers)
+    at_once = 1 if on == "serial" else (settings.workers or _AT_ONCE.get(on) or os.cpu_count() or 1)
     check(list(search.cells))
     with appending(settings.out) as append, Watch() as watch:
         known = read(settings.out)
@@ -81,7 +84,7 @@ def tune(settings: Tune) -> None:
         def run_here(cell: Cell) -> Result:
             return run_cell(cell, lambda done, of, what: watch.update({"cell": cell.key}, done, of, what))
 
-        run = run_here if settings.on == "serial" else run_cell
+        run = run_here if on == "serial" else run_cell
         for trial in search_on(search, place, run, known, append, at_once):
             trials.append(trial)
             leader = best(trials)
