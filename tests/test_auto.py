@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from natsr.auto import Budget, panel
+from natsr.auto import NETWORK_INPUTS, Budget, Clock, networks, panel
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
@@ -231,3 +231,17 @@ def test_wide_streams_get_fewer_lags() -> None:
     wide, narrow = panel(Task(8, 1, 400, 0, 24)), panel(Task(8, 1, 4, 0, 24))
     sizes = [max(a.size for a in part["group_12"].values()) for part in (wide.arrays(), narrow.arrays())]
     assert sizes[0] < 10 * sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("channels", "season", "rows"), [(7, 24, (23, 26, 8, 23)), (7, 1, (20, 20, 8, 20)), (400, 24, (3,) * 4)]
+)
+def test_networks_read_the_last_rows_and_those_a_period_before_as_far_as_there_is_room(
+    channels: int, season: int, rows: tuple[int, ...]
+) -> None:
+    task = Task(60, 1, channels, 0, season)
+    for group, count in zip(networks(task, Clock(task)), rows, strict=True):
+        width = 256 if group.names == ("network_wide",) else 128
+        inputs = count * channels + 6  # and waves
+        sizes = (inputs + 1) * width + (width + 1) * width + (width + 1) * channels + inputs * channels
+        assert group.arrays()["weights"].size == sizes and count * channels <= NETWORK_INPUTS
