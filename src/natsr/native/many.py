@@ -209,7 +209,8 @@ class Workers:
             futures = [self._pool.submit(job) for job in jobs[1:] if self._pool is not None]
             jobs[0]()
             for future in futures:
-                future.result()
+                if not future.cancel():  # who has not begun by now finds nothing left to do
+                    future.result()
 
     def close(self) -> None:
         """End the threads; the next call would start new ones."""
