@@ -1,10 +1,11 @@
-"""Write the table of `docs/auto.md` from the committed results; a test fails when it is stale.
+"""Write the tables of `docs/auto.md` from the committed results; a test fails when they are stale.
 
 python -m benchmarks.auto.page
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from natsr.bench.results import read
@@ -12,7 +13,10 @@ from natsr.bench.results import read
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "auto-honest.jsonl"
 PAGE = ROOT / "docs" / "auto.md"
+STREAMS = ROOT / "benchmarks" / "results" / "auto-streams.json"
 MARKS = ("<!-- honest -->", "<!-- /honest -->")
+STREAM_MARKS = ("<!-- streams -->", "<!-- /streams -->")
+METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
 HORIZONS = (1, 24, 48)
 #: MASE of the best pool of cheap filters known before this one, one configuration for all, at H = 1, 24 and 48.
 BEFORE = {
@@ -58,11 +62,46 @@ def rendered(results: Path = RESULTS) -> str:
     return "\n".join(lines)
 
 
-def with_table(text: str, table: str) -> str:
+def streams(results: Path = STREAMS, budget: str = "cheap") -> str:
+    """What is known of streams whose truth is known, a table for each question."""
+    found = json.loads(results.read_text(encoding="utf-8"))
+    guard, dirty, cold, regimes = (
+        found[f"{part}, budget {budget}"] for part in ("guard", "outliers", "cold", "regimes")
+    )
+    lines = ["| where nothing can be forecast: MAE over that of the last value | H = 1 | H = 24 |", "|---|--:|--:|"]
+    for name in ("random walk", "constant", "mostly flat"):
+        pair = [guard[f"{name}, H = {horizon}"] for horizon in (1, 24)]
+        lines.append(f"| {name} | {' | '.join(f'{ratio:.4f}' if ratio else 'both exact' for ratio in pair)} |")
+    names = " | ".join(name.replace("last_value", "last value") for name in METHODS)
+    lines += ["", f"| 1 % of values times 20: MAE against the clean stream, H = 24 | {names} |", "|---|" + "--:|" * 5]
+    for label, key in (("without outliers", "clean"), ("with outliers", "dirty")):
+        lines.append(f"| {label} | {' | '.join(f'{dirty[name][key]:.3f}' for name in METHODS)} |")
+    lines += [
+        "",
+        "| cold start: MAE over rows 500 to 1,400, over that with a warm-up | H = 1 | H = 24 |",
+        "|---|--:|--:|",
+    ]
+    lines.append(f"| a daily and a weekly wave in noise with a memory | {cold['H = 1']:.3f} | {cold['H = 24']:.3f} |")
+    lines += ["", f"| a change at row 2,200, H = 24 | {names} |", "|---|" + "--:|" * 5]
+    before = [next(iter(regimes.values()))[name]["before"] for name in METHODS]
+    lines.append(f"| error before | {' | '.join(f'{error:.3f}' for error in before)} |")
+    for key, label in (("own", "rows until within 10 % of its own error before"), ("best", "and of the best single's")):
+        for name, by_method in regimes.items():
+            rows = [int(by_method[method][key]) for method in METHODS]
+            lines.append(f"| {name}: {label} | {' | '.join(str(row) if row >= 0 else 'never' for row in rows)} |")
+    return "\n".join(lines)
+
+
+def with_table(text: str, table: str, marks: tuple[str, str] = MARKS) -> str:
     """The page with the table between its marks."""
-    begin, end = (text.index(mark) for mark in MARKS)
-    return f"{text[: begin + len(MARKS[0])]}\n{table}\n{text[end:]}"
+    begin, end = (text.index(mark) for mark in marks)
+    return f"{text[: begin + len(marks[0])]}\n{table}\n{text[end:]}"
+
+
+def with_tables(text: str) -> str:
+    """The page as the committed results say it."""
+    return with_table(with_table(text, rendered()), streams(), STREAM_MARKS)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), rendered()), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

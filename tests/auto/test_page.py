@@ -1,18 +1,19 @@
-"""The table of `auto` is what the committed results say."""
+"""The tables of `auto` are what the committed results say."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from benchmarks.auto.page import PAGE, rendered, with_table
+from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
 
 
-def test_the_table_is_not_stale() -> None:
+def test_the_tables_are_not_stale() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text == with_table(text, rendered()), "docs/auto.md is stale: python -m benchmarks.auto.page"
+    assert text == with_tables(text), "docs/auto.md is stale: python -m benchmarks.auto.page"
 
 
 def test_a_result_stands_beside_the_pool_before_it(tmp_path: Path) -> None:
@@ -24,3 +25,20 @@ def test_a_result_stands_beside_the_pool_before_it(tmp_path: Path) -> None:
     assert "| ETTh1 | 0.750 (0.761) | – (1.341) | – (1.477) | 90.0 | 88.0 |" in table
     assert "| ETTh2 | – (0.874) | failed (1.586) | – (1.902) | – | – |" in table
     assert table.endswith("1 of 1 cells at or below the pool before; 1.4 % below it on average.")
+
+
+def test_streams_whose_truth_is_known_have_their_tables(tmp_path: Path) -> None:
+    regimes = {name: {"before": 0.2, "own": 100, "best": -1} for name in METHODS}
+    found = {
+        "guard": {f"{name}, H = {h}": 0.0 for name in ("random walk", "constant", "mostly flat") for h in (1, 24)},
+        "outliers": {name: {"clean": 0.25, "dirty": 0.5} for name in METHODS},
+        "cold": {"H = 1": 1.016, "H = 24": 1.076},
+        "regimes": {"level": regimes},
+    }
+    file = tmp_path / "streams.json"
+    file.write_text(json.dumps({f"{part}, budget cheap": values for part, values in found.items()}))
+    text = streams(file)
+    assert "| constant | both exact | both exact |" in text
+    assert "| with outliers | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 |" in text
+    assert "| level: rows until within 10 % of its own error before | 100 | 100 | 100 | 100 | 100 |" in text
+    assert "| level: and of the best single's | never | never | never | never | never |" in text
