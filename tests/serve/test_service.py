@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -317,3 +318,18 @@ def test_without_tokens_it_listens_on_loopback_only(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.7", "example.org"):
         with pytest.raises(OptionError, match="natsr token"):
             check_host(host, None)
+
+
+def test_snapshots_due_by_the_clock_leave_time_to_learn(tmp_path: Path) -> None:
+    """Those of many series are due at once; after each the thread rests nine times as long as it took."""
+    with Running(tmp_path, workers=1, snapshot_seconds=0.05, snapshot_rows=10_000) as running:
+        (lane,) = running.service.learners._lanes.every
+        series = [running.series(key, RLS) for key in ("a", "b", "c")]
+        lane.rest_until = time.monotonic() + 10_000
+        for number, one in enumerate(series):
+            running.post(one.key, number, 0, 5)
+        _until(lambda: all(one.pending == 0 and time.monotonic() - one.dirty_since > 1 for one in series))
+        assert [one.snapshot for one in series] == [0, 0, 0]
+        lane.rest_until = 0.0
+        _until(lambda: all(one.snapshot == 5 for one in series))
+        assert lane.rest_until > 0

@@ -29,6 +29,11 @@ class Lane:
         self.urgent: deque[Series] = deque()
         self.ready: deque[Series] = deque()
         self.homes = 0  # series that belong to it now
+        self.rest_until = 0.0  # no snapshot is taken by the clock before
+
+    def rest(self, seconds: float) -> None:
+        """A snapshot took so long. Those of many series may be due at once; they take a tenth of the time at most."""
+        self.rest_until = clock.monotonic() + 9 * seconds
 
 
 class Lanes:

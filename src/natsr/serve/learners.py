@@ -102,8 +102,6 @@ class Learners:
         """Series whose learning has failed and is tried again."""
         return len(self._failed)
 
-    # ---- what others ask for -------------------------------------------------------------------------------------
-
     def wake(self, series: Series) -> None:
         """Rows have come."""
         with self._lock:
@@ -152,8 +150,6 @@ class Learners:
             self._failed.discard(series)
             self._lanes.queue(series)
 
-    # ---- turns ---------------------------------------------------------------------------------------------------
-
     def _run(self, lane: Lane) -> None:
         torch.set_num_threads(1)  # the matrices are small, and the same number of threads gives the same last bit
         while (series := self._next(lane)) is not None:
@@ -190,7 +186,8 @@ class Learners:
             if now >= series.retry_at:
                 self._lanes.queue(series)
         for series in self._resident.values():
-            if series.dirty_since and now - series.dirty_since > self._settings.snapshot_seconds:
+            late = series.dirty_since and now - series.dirty_since > self._settings.snapshot_seconds
+            if late and now >= self._lanes.of(series).rest_until:
                 self._lanes.queue(series)
 
     def _release(self, series: Series) -> None:
@@ -259,8 +256,10 @@ class Learners:
                 break
         if len(series.unsaved) >= TOGETHER:
             self._flush(series)
-        if self._due(series):
+        if self._due(series, lane):
+            started = clock.monotonic()
             self._keep(series)
+            lane.rest(clock.monotonic() - started)
 
     def _load(self, series: Series, workshop: Workshop) -> Learner:
         """From the snapshot if there is one that the log agrees with, or from the beginning."""
@@ -320,10 +319,10 @@ class Learners:
 
     # ---- what is kept --------------------------------------------------------------------------------------------
 
-    def _due(self, series: Series) -> bool:
-        new = series.learned.seq - series.snapshot
-        waited = series.dirty_since and clock.monotonic() - series.dirty_since > self._settings.snapshot_seconds
-        return new >= self._settings.snapshot_rows or bool(new and waited)
+    def _due(self, series: Series, lane: Lane) -> bool:
+        new, now = series.learned.seq - series.snapshot, clock.monotonic()
+        waited = series.dirty_since and now - series.dirty_since > self._settings.snapshot_seconds
+        return new >= self._settings.snapshot_rows or bool(new and waited and now >= lane.rest_until)
 
     def _flush(self, series: Series) -> Future[None]:
         """Have the forecasts written that are not yet."""
