@@ -45,7 +45,7 @@ def other() -> Iterator[Process]:
 
 def fed(learner: Learner, first: int, last: int, step: int = 900) -> Learner:
     for row in range(first, last):
-        learner.learn(row * step, packed(np.array([value(0, row), np.nan if row % 5 == 0 else value(1, row)])))
+        learner.observe(row * step, packed(np.array([value(0, row), np.nan if row % 5 == 0 else value(1, row)])))
     return learner
 
 
@@ -80,12 +80,12 @@ def test_a_plan_in_the_log_reaches_the_learner(other: Process) -> None:
         for learner in (Here().fresh(PLANNED), other.fresh(PLANNED)):
             for row in range(12):
                 plan = [future, future] if row == 11 else []
-                learner.learn(row * 3600, packed(np.array([value(0, row), 1.0, float(row % 2), *plan])))
+                learner.observe(row * 3600, packed(np.array([value(0, row), 1.0, float(row % 2), *plan])))
             told[-1].append(learner.forecast())
     assert all(same(near, far) for near, far in told)
     assert not same(told[0][0], told[1][0])
     with pytest.raises(DataError, match="was it changed"):
-        Here().fresh(RLS).learn(0, packed(np.ones(5)))
+        Here().fresh(RLS).observe(0, packed(np.ones(5)))
 
 
 def test_errors_come_back_as_they_are(other: Process, tmp_path: Path) -> None:

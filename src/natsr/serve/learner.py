@@ -25,7 +25,7 @@ class LostError(NatsrError):
 class Learner(Protocol):
     """A forecaster that lives on one series."""
 
-    def learn(self, time: int, row: bytes) -> None:
+    def observe(self, time: int, row: bytes) -> None:
         """Take the next row of the log.
 
         Raises:
@@ -68,7 +68,7 @@ class Local:
         """Whether it has seen nothing yet."""
         return self._live.health()["rows"] == 0
 
-    def learn(self, time: int, row: bytes) -> None:
+    def observe(self, time: int, row: bytes) -> None:
         """See `Learner`."""
         self._live.observe(np.datetime64(time, "s"), self._layout.values(row), self._layout.future(row))
 

@@ -283,7 +283,7 @@ class Learners:
     def _learn(self, series: Series, live: Learner, row: LogRow) -> None:
         started = clock.perf_counter()
         try:
-            live.learn(row.time, row.row)
+            live.observe(row.time, row.row)
         except DataError as error:  # whoever wrote the log has checked it, so this is a change of the rules
             log.error("row %s of series %s was not learned: %s", row.time, series.key, error)
             self._meters.unlearned.inc()

@@ -75,9 +75,9 @@ class Remote:
         ends = {level: Interval(parts[1 + 2 * place], parts[2 + 2 * place]) for place, level in enumerate(levels)}
         return LiveForecast(moment, times, columns, parts[0], ends)
 
-    def learn(self, time: int, row: bytes) -> None:
+    def observe(self, time: int, row: bytes) -> None:
         """See `Learner`."""
-        answer = self._process.ask({"do": "learn", "learner": self._number, "time": time}, row)
+        answer = self._process.ask({"do": "observe", "learner": self._number, "time": time}, row)
         self._latest, self._health = self._read(answer), answer.head["health"]
 
     def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
@@ -224,8 +224,8 @@ def _done(learners: dict[int, Local], asked: Message) -> Message:
             learners[number] = Here().fresh(head["settings"])
         case "load":
             learners[number] = Here().load(head["folder"])
-        case "learn":
-            learners[number].learn(head["time"], asked.body)
+        case "observe":
+            learners[number].observe(head["time"], asked.body)
         case "forecast":
             return _said(learners[number].forecast(head["levels"]))
         case "save":
