@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.fleet.streams import NATURAL, PLAIN, ROWS, SMALL, START, TASK, WARM, wave
 
-from natsr.fleet import loop as loops
+from natsr.fleet import journey
 from natsr.fleet.loop import Loop
 from natsr.fleet.school import School
 from natsr.fleet.together import Together
@@ -33,7 +33,7 @@ def sums_of(fleet: Together) -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_recorded_loop_is_the_loop_at_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = sums_of(fleet_of(method))
-    monkeypatch.setattr(loops, "_AT_ONCE", 10**9)
+    monkeypatch.setattr(journey, "_AT_ONCE", 10**9)
     for one, other in zip(recorded, sums_of(fleet_of(method)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3)
 

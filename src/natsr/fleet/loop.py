@@ -13,16 +13,17 @@ is refused although its new curvature was in order, the curvature stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from natsr.fleet.control import AtOnce, Branches, Control, Mark, new_stream, recorded
+from natsr.fleet.control import Branches, Control
 from natsr.fleet.course import Course
 from natsr.fleet.finish import Moments
+from natsr.fleet.journey import Journey
 from natsr.fleet.renewal import Renewal
 from natsr.fleet.shape import Shape
 from natsr.fleet.shelf import Shelf
@@ -35,7 +36,6 @@ from natsr.types import OptionError, ProtocolName
 Array = npt.NDArray[np.float64]
 
 CHUNK = 256  # steps whose random numbers are drawn at once
-_AT_ONCE = 2  # steps with an example before the program is recorded; the libraries make what they need in them
 _FEW = 8  # learners whose curvature is estimated at once, or a sixth of all
 
 
@@ -46,7 +46,7 @@ def loopable(shape: Shape) -> bool:
     return not shape.natural or (shape.damped == "drift" and shape.rule == "pi" and shape.probe == "hadamard")
 
 
-class Loop:
+class Loop(Journey):
     """Learners of one shape on their way along a part of their streams.
 
     Args:
@@ -85,11 +85,8 @@ class Loop:
         examples = Windows(rows[0], fleet.task, *part)
         self.fleet, self.delay = fleet, delay(protocol, fleet.task.horizon)
         self.first, self.total = examples.first, min(len(examples), max_steps or len(examples))
-        self.done = 0  # runs that were asked for; there is one more than there are steps
         self.course = Course(rows, fleet.shape.frame, fleet.net.weights)
-        self._device = fleet.net.weights.device
-        self._stream = new_stream() if self._device.type == "cuda" else None
-        self._program: Callable[[int], None] | None = None
+        super().__init__(fleet.net.weights.device, idle=self.delay)  # of runs, of which there is one more than of steps
         self._prepare()
 
     def _prepare(self) -> None:
@@ -112,10 +109,10 @@ class Loop:
         self._counts = {name: torch.tensor(numbers, device=device) for name, numbers in fleet.counts.items()}
         self._streams = Streams(fleet.generators, device)
         self._seen = [0] * n if fleet.memory is None else list(fleet.memory.seen)
-        self._run, self._place, self._until = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(3))
+        self._run = torch.zeros(1, dtype=torch.long, device=device)
         self._good, self._todo = (torch.zeros(n, dtype=torch.bool, device=device) for _ in range(2))
         no = torch.zeros((), dtype=torch.bool, device=device)
-        self._more, self._astray, self._keeps, self._going = (no.clone() for _ in range(4))
+        self._more, self._astray, self._keeps = (no.clone() for _ in range(3))
         self._outputs = like.new_zeros(CHUNK, n, m)
         self._sums = torch.zeros(3, n, fleet.task.horizon, fleet.task.channels, dtype=torch.float64, device=device)
         self._branches, self._renewal = Branches(device.type == "cuda"), None
@@ -129,41 +126,15 @@ class Loop:
 
     # ---- chunks of steps -----------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def run(self) -> None:
-        """Go to the end and wait for it."""
-        while self.advance():
-            pass
-        self.finish()
-
-    @torch.no_grad()
-    def advance(self) -> bool:
-        """Have the next chunk of steps done, and on a GPU do not wait for it; false if there was none left."""
-        left = self.total + 1 - self.done
-        if left <= 0:
+    def _chunk(self) -> bool:
+        size = min(self.total + 1 - self.done, CHUNK)
+        if size <= 0:
             return False
-        if self._stream is None:
-            self._chunk(min(left, CHUNK))
-        else:
-            with torch.cuda.stream(self._stream):
-                self._chunk(min(left, CHUNK))
-        return True
-
-    def _chunk(self, size: int) -> None:
         self.draw_ahead()
-        self._place.zero_()
-        self._until.fill_(size)
-        first = 0
-        while first < size and (self._stream is None or self.done + first < self.delay + _AT_ONCE):
-            self._step(AtOnce())
-            first += 1
-        if first < size and self._stream is not None:
-            if self._program is None:
-                self._program = recorded(self._step, self._going, self._stream)
-            self._going.fill_(True)
-            self._program(size - first)
+        self._take(size)
         self._score(size)
         self.done += size
+        return True
 
     def draw_ahead(self) -> None:
         """The random numbers of the next chunk; the tables stay at their place."""
@@ -192,14 +163,7 @@ class Loop:
             found = self.course.sums(self._outputs[start:size], self.first + self.done - 1 + start)
             self._sums += torch.stack(found)
 
-    def mark(self) -> Mark:
-        """What is reached when all that was asked for so far is done."""
-        return Mark(self._stream)
-
-    def finish(self) -> None:
-        """Wait, and bring the fleet up to date."""
-        if self._stream is not None:
-            self._stream.synchronize()
+    def _settle_up(self) -> None:
         for name, numbers in self._counts.items():
             self.fleet.counts[name][:] = numbers.tolist()
         if self._shelf is not None:
@@ -207,7 +171,6 @@ class Loop:
         self._moments.give_back()
         if self.fleet.natural is not None:
             self.fleet.natural.fork(Branches())
-        self._program = None
 
     def sums(self) -> tuple[Array, Array, Array]:
         """Known targets, absolute and squared errors, each summed over the stream: `(N, H, C)`."""
@@ -249,8 +212,7 @@ class Loop:
         self._remember(active, output)
         self._outputs.index_copy_(0, self._place, output[:, -1][None])
         self._run += 1
-        self._place += 1
-        self._going.copy_((self._place < self._until)[0])
+        self._next()
 
     def _find(self) -> Tensor:
         """Put the step's examples into place; answers who has a new one, `(N,)`."""

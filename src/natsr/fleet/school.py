@@ -6,25 +6,25 @@ arithmetic on the losses: nobody waits until all epochs are done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from natsr.fleet.control import AtOnce, Control, Mark, new_stream, recorded
+from natsr.fleet.control import Control
 from natsr.fleet.course import Course
 from natsr.fleet.finish import Finishes, Moments
+from natsr.fleet.journey import Journey
 from natsr.fleet.tables import Streams
 from natsr.fleet.together import Together
 from natsr.streams import Rows, Windows
 from natsr.types import OptionError
 
 _CHUNK = 64  # batches whose masks are drawn at once
-_AT_ONCE = 2  # batches before the program is recorded
 _JUDGED = 256  # examples judged at once
 
 
-class School:
+class School(Journey):
     """Learners of one shape on their way through the warm-up.
 
     Args:
@@ -46,21 +46,18 @@ class School:
         self._size = min(self.plan.batch, len(learn))
         self.batches = len(learn) // self._size if self._size else 0
         self.epochs = max(plan.epochs for plan in plans) if self.batches else 0
-        self.done = 0  # batches that were asked for
         self.course = Course(rows, fleet.shape.frame, fleet.net.weights)
         weights, device = fleet.net.weights, fleet.net.weights.device
         n = len(fleet)
-        self._stream = new_stream() if device.type == "cuda" else None
-        self._program: Callable[[int], None] | None = None
-        self._device, self._room = device, fleet.net.room(self._size)  # the program works in it: it must live as long
+        super().__init__(device)
+        self._room = fleet.net.room(self._size)  # the program works in it: it must live as long
         self._streams = Streams(fleet.generators, device)
         self._rates = torch.tensor([plan.rate for plan in plans], dtype=torch.float64, device=device)
         self._epochs = torch.tensor([plan.epochs for plan in plans], device=device)
         self._moments = Moments(Finishes([True] * n, self._rates, weights.clone()), self._rates.clone(), weights)
         self._best, self._best_loss = weights.clone(), torch.full_like(self._rates, torch.inf)
         self._waited, self._learning = torch.zeros_like(self._epochs), self._epochs > 0
-        self._batch, self._place, self._until = (torch.zeros(1, dtype=torch.long, device=device) for _ in range(3))
-        self._going = torch.zeros((), dtype=torch.bool, device=device)
+        self._batch = torch.zeros(1, dtype=torch.long, device=device)
         self._order = torch.zeros(n, max(1, len(learn)), dtype=torch.long, device=device)
         dropped = self.plan.dropout > 0
         self._keep = weights.new_ones(_CHUNK, n, self._size, fleet.net.shape.hidden) if dropped else None
@@ -71,39 +68,14 @@ class School:
         """Batches in all."""
         return self.epochs * self.batches
 
-    @torch.no_grad()
-    def run(self) -> None:
-        """Go to the end and wait for it."""
-        while self.advance():
-            pass
-        self.finish()
-
-    @torch.no_grad()
-    def advance(self) -> bool:
-        """Have the next batches learned, and on a GPU do not wait for it; false if there were none left."""
-        if self.done >= self.total:
-            return False
-        if self._stream is None:
-            self._chunk()
-        else:
-            with torch.cuda.stream(self._stream):
-                self._chunk()
-        return True
-
-    def mark(self) -> Mark:
-        """What is reached when all that was asked for so far is done."""
-        return Mark(self._stream)
-
-    def finish(self) -> None:
-        """Wait, and leave the fleet with its best weights."""
-        if self._stream is not None:
-            self._stream.synchronize()
+    def _settle_up(self) -> None:
         if self.total:
             self.fleet.net.weights.copy_(self._best)
         self.fleet.sane.copy_(self.fleet.net.weights)
-        self._program = None
 
-    def _chunk(self) -> None:
+    def _chunk(self) -> bool:
+        if self.done >= self.total:
+            return False
         epoch, batch = divmod(self.done, self.batches)
         if batch == 0:
             self._order.copy_(self._streams.orders(self._learn[1]))
@@ -113,20 +85,11 @@ class School:
         if self._keep is not None:
             drawn = self._streams.uniform(_CHUNK, *self._keep.shape[2:])
             self._keep.copy_((drawn >= self.plan.dropout) / (1 - self.plan.dropout))
-        self._place.zero_()
-        self._until.fill_(size)
-        first = 0
-        while first < size and (self._stream is None or self.done + first < _AT_ONCE):
-            self._step(AtOnce())
-            first += 1
-        if first < size and self._stream is not None:
-            if self._program is None:
-                self._program = recorded(self._step, self._going, self._stream)
-            self._going.fill_(True)
-            self._program(size - first)
+        self._take(size)
         self.done += size
         if batch + size == self.batches:
             self._judged(epoch)
+        return True
 
     def _step(self, _control: Control) -> None:
         """One batch of AdamW for everyone who has not stopped."""
@@ -142,8 +105,7 @@ class School:
         gradient = net.gradient(trace, pull)
         self._moments.step(gradient, self._learning & gradient.sum(1).isfinite())
         self._batch += 1
-        self._place += 1
-        self._going.copy_((self._place < self._until)[0])
+        self._next()
 
     def _examples(self, origins: Tensor) -> tuple[Tensor, Tensor]:
         windows = self.course.windows(origins)
