@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from natsr.fleet.base import Parts
+from natsr.fleet.base import Learners, Parts
 from natsr.forecasters.base import Forecaster
 from natsr.recipes import make
 from natsr.streams import Rows, Step, Windows, steps
@@ -56,3 +56,22 @@ def made(method: str, dtype: str = "float64", own: Sequence[dict[str, Option]] |
     return [
         make(method, TASK, seed=seed, options={**SMALL, "dtype": dtype, **options}) for seed, options in enumerate(own)
     ]
+
+
+def farthest(alone: Sequence[Forecaster], fleet: Learners, stream: Sequence[Sequence[Step]]) -> float:
+    """Run both over the stream; the largest difference of any two forecasts of the same learner and origin."""
+    worst = 0.0
+    for moment in stream:
+        for forecaster, step in zip(alone, moment, strict=True):
+            if step.matured is not None:
+                forecaster.learn(step.matured)
+        fleet.learn([step.matured for step in moment])
+        together = fleet.forecast([step.window for step in moment])
+        for forecaster, step, forecast in zip(alone, moment, together, strict=True):
+            assert forecast is not None
+            own = forecaster.forecast(step.window)
+            worst = max(worst, float((own.mean - forecast.mean).abs().max()))
+            assert (own.variance is None) == (forecast.variance is None)
+            if own.variance is not None and forecast.variance is not None:
+                torch.testing.assert_close(own.variance, forecast.variance, rtol=1e-3, atol=1e-6)
+    return worst

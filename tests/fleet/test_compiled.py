@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tests.fleet.streams import SMALL, TASK, made, moments, parts, wave
+from tests.fleet.streams import SMALL, TASK, farthest, made, moments, parts, wave
 
 from natsr.fleet import Apart, Compiled, Learners, best
 from natsr.fleet.choice import Way, chosen
@@ -19,7 +19,6 @@ from natsr.native.build import SWITCH
 from natsr.native.calls import library
 from natsr.native.many import Entry, Question, Reading, Record, Turn
 from natsr.recipes import make
-from natsr.streams import Step
 from natsr.trials import contents, differing
 from natsr.types import Example, Option, OptionError, ProtocolName, ShapeError, Task
 
@@ -28,25 +27,6 @@ METHODS = ("frozen", "ogd", "er", "derpp", "natsr", "natsr_fast")
 CLOSE = 2e-3
 
 needs_c = pytest.mark.skipif(library() is None, reason="there is no C compiler here, or C is switched off")
-
-
-def apart(alone: Sequence[Forecaster], fleet: Learners, stream: Sequence[Sequence[Step]]) -> float:
-    """Run both along the streams; the largest difference of any forecast."""
-    worst = 0.0
-    for moment in stream:
-        for forecaster, step in zip(alone, moment, strict=True):
-            if step.matured is not None:
-                forecaster.learn(step.matured)
-        fleet.learn([step.matured for step in moment])
-        found = fleet.forecast([step.window for step in moment])
-        for forecaster, step, forecast in zip(alone, moment, found, strict=True):
-            assert forecast is not None
-            own = forecaster.forecast(step.window)
-            assert (own.variance is None) == (forecast.variance is None)
-            if own.variance is not None and forecast.variance is not None:
-                torch.testing.assert_close(own.variance, forecast.variance, rtol=1e-3, atol=1e-6)
-            worst = max(worst, float((own.mean - forecast.mean).abs().max()))
-    return worst
 
 
 def counts(forecaster: Forecaster) -> tuple[int, int, int, int]:
@@ -65,7 +45,7 @@ def same_counts(alone: Sequence[Forecaster], fleet: Learners) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_learners_in_one_call_are_learners_alone(method: str, protocol: ProtocolName) -> None:
     alone, fleet = made(method, "float32"), Compiled(made(method, "float32"), threads=2)
-    assert apart(alone, fleet, moments(protocol)) < CLOSE
+    assert farthest(alone, fleet, moments(protocol)) < CLOSE
     same_counts(alone, fleet)
     fleet.workers.close()
 
@@ -76,7 +56,7 @@ def test_a_warm_up_and_one_thread() -> None:
     for seed, forecaster in enumerate(alone):
         forecaster.warm_up(*parts(wave(seed)))
     fleet.warm_up([parts(wave(seed)) for seed in range(3)])
-    assert apart(alone, fleet, moments()[:12]) < CLOSE
+    assert farthest(alone, fleet, moments()[:12]) < CLOSE
 
 
 @needs_c
@@ -92,7 +72,7 @@ def test_a_learner_leaves_and_comes_back_with_its_state(method: str) -> None:
     for number, forecaster in enumerate(alone):
         other.load_state_dict(number, forecaster.state_dict())
         assert not differing(contents(forecaster.state_dict()), contents(other.state_dict(number)))
-    assert apart(alone, other, stream[20:]) < CLOSE
+    assert farthest(alone, other, stream[20:]) < CLOSE
     same_counts(alone, other)
 
 
@@ -116,7 +96,7 @@ def test_who_has_no_example_stays_as_it_is_to_the_bit() -> None:
 @needs_c
 def test_forecasting_changes_nothing_and_takes_any_number_of_windows() -> None:
     alone, fleet, stream = made("er", "float32"), Compiled(made("er", "float32"), threads=2), moments()
-    apart(alone, fleet, stream[:6])
+    farthest(alone, fleet, stream[:6])
     before = [contents(fleet.state_dict(number)) for number in range(3)]
     several = torch.cat([step.window for step in stream[6]])
     first = fleet.forecast([several, None, several[:1]])
@@ -134,7 +114,7 @@ def test_forecasting_changes_nothing_and_takes_any_number_of_windows() -> None:
 @pytest.mark.parametrize("method", ["derpp", "natsr"])
 def test_a_window_that_is_no_number_refuses_one_learner_and_leaves_the_others(method: str) -> None:
     alone, fleet, stream = made(method, "float32"), Compiled(made(method, "float32"), threads=2), moments()
-    assert apart(alone, fleet, stream[:16]) < CLOSE
+    assert farthest(alone, fleet, stream[:16]) < CLOSE
     examples = [step.matured for step in stream[16]]
     wild = examples[1]
     assert wild is not None
@@ -146,7 +126,7 @@ def test_a_window_that_is_no_number_refuses_one_learner_and_leaves_the_others(me
     fleet.learn(examples)
     assert not differing(before, contents(fleet.state_dict(1)["weights"]))
     assert fleet.info(1)["refused"] == 1 and fleet.info(0)["refused"] == 0
-    assert apart(alone, fleet, stream[17:26]) < CLOSE
+    assert farthest(alone, fleet, stream[17:26]) < CLOSE
     same_counts(alone, fleet)
 
 
@@ -154,7 +134,7 @@ def test_a_window_that_is_no_number_refuses_one_learner_and_leaves_the_others(me
 def test_a_learner_that_goes_astray_is_restored_alone() -> None:
     own: tuple[dict[str, Option], ...] = ({"rate": 1e-3}, {"rate": 50.0}, {"rate": 1e-3})
     alone, fleet = made("ogd", "float32", own), Compiled(made("ogd", "float32", own), threads=2)
-    apart(alone, fleet, moments())
+    farthest(alone, fleet, moments())
     same_counts(alone, fleet)
     restored = [counts(one)[3] for one in alone]
     assert restored[1] > 0 and restored[0] == restored[2] == 0
@@ -164,19 +144,19 @@ def test_a_learner_that_goes_astray_is_restored_alone() -> None:
 def test_a_refresh_of_a_refused_step_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     own: tuple[dict[str, Option], ...] = ({"every": 3}, {"every": 4}, {"every": 1})
     alone, fleet, stream = made("natsr", "float32", own), Compiled(made("natsr", "float32", own)), moments()
-    assert apart(alone, fleet, stream[:10]) < CLOSE
+    assert farthest(alone, fleet, stream[:10]) < CLOSE
     before = [contents(fleet.state_dict(number)["natural"]) for number in range(3)]
     longest = [fleet._records[number].largest for number in range(3)]
     with monkeypatch.context() as patch:
         patch.setattr(neural, "_LARGEST", 0.0)  # now every step is too long to be taken, whatever it refreshes
         for number in range(3):
             fleet._records[number].largest = 0.0
-        assert apart(alone, fleet, stream[10:15]) < CLOSE
+        assert farthest(alone, fleet, stream[10:15]) < CLOSE
     for number, length in enumerate(longest):
         fleet._records[number].largest = length
     assert not any(differing(before[n], contents(fleet.state_dict(n)["natural"])) for n in range(3))
     assert [counts(one)[1] for one in alone] == [5, 5, 5]
-    assert apart(alone, fleet, stream[15:25]) < CLOSE
+    assert farthest(alone, fleet, stream[15:25]) < CLOSE
     same_counts(alone, fleet)
 
 
@@ -189,7 +169,7 @@ def test_a_gradient_is_measured_where_its_bound_does_not_say_enough(monkeypatch:
         monkeypatch.setattr(neural, "_LARGEST", longest)
         for number in range(3):
             fleet._records[number].largest = longest
-        assert apart(alone, fleet, [moment]) < CLOSE
+        assert farthest(alone, fleet, [moment]) < CLOSE
     same_counts(alone, fleet)
     refused = [counts(one)[1] for one in alone]
     assert all(0 < count < 30 for count in refused)
@@ -229,7 +209,7 @@ def test_learners_join_as_they_come() -> None:
             if step.matured is not None:
                 forecaster.learn(step.matured)
         fleet.learn([step.matured for step in moment[:present]])
-    assert apart(alone, fleet, stream[18:24]) < CLOSE
+    assert farthest(alone, fleet, stream[18:24]) < CLOSE
 
 
 @needs_c

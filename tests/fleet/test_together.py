@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fleet.streams import SMALL, TASK, made, moments, parts, wave
+from tests.fleet.streams import SMALL, TASK, farthest, made, moments, parts, wave
 
 from natsr.fleet import together
 from natsr.fleet.base import Learners
@@ -15,30 +15,10 @@ from natsr.forecasters import neural
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.recipes import make
-from natsr.streams import Step
 from natsr.trials import contents, differing
 from natsr.types import Example, Option, OptionError, ProtocolName, ShapeError, Task
 
 METHODS = ("ogd", "er", "derpp", "natsr", "natsr_fast")
-
-
-def farthest(alone: Sequence[Forecaster], fleet: Learners, stream: Sequence[Sequence[Step]]) -> float:
-    """Run both over the stream; the largest difference of any two forecasts of the same learner and origin."""
-    worst = 0.0
-    for moment in stream:
-        for forecaster, step in zip(alone, moment, strict=True):
-            if step.matured is not None:
-                forecaster.learn(step.matured)
-        fleet.learn([step.matured for step in moment])
-        together = fleet.forecast([step.window for step in moment])
-        for forecaster, step, forecast in zip(alone, moment, together, strict=True):
-            assert forecast is not None
-            own = forecaster.forecast(step.window)
-            worst = max(worst, float((own.mean - forecast.mean).abs().max()))
-            assert (own.variance is None) == (forecast.variance is None)
-            if own.variance is not None and forecast.variance is not None:
-                torch.testing.assert_close(own.variance, forecast.variance, rtol=1e-3, atol=0)
-    return worst
 
 
 def counts(forecaster: Forecaster) -> tuple[int, int, int, int]:
