@@ -4,7 +4,9 @@ For each number of series a fresh service on SQLite, its learners past their war
 Then, for the given minutes, clients post as fast as rows are learned: a series gets its next row when fewer than five
 wait. A single series gets eight rows in a request, for one client that waits for each answer could not keep its learner
 busy; more series get one. Beside them one client asks for forecasts, ten times a second. What is held is the number of
-rows learned, not only kept. Results go to `benchmarks/results/serve-load.json`, or to another name.
+rows learned, not only kept. With `--pace` clients post no more rows a second than that, all series together: what is
+then measured is memory and waiting, not what the service could do. Results go to `benchmarks/results/serve-load.json`,
+or to another name.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ class Load:
         url: Of the service.
         series: How many.
         seconds: How long.
+        pace: Rows a second at most, all series together; 0 if there is no such limit.
     """
 
     url: str
     series: int
     seconds: float
+    pace: float = 0.0
     acks: list[float] = field(default_factory=list)
     forecasts: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
@@ -67,16 +71,21 @@ def prepared(url: str, series: int, body: dict[str, Any], warm: int) -> None:
 def post(load: Load, mine: Sequence[int], first: int) -> None:
     """One client: its series in turn, a row each, as long as few of them wait to be learned."""
     places, pending, looked = dict.fromkeys(mine, first), dict.fromkeys(mine, 0), 0.0
+    sent, started = 0, time.monotonic()
     with httpx.Client(base_url=load.url, timeout=PATIENCE) as client:
         while load.running():
             free = [number for number in mine if pending[number] < WAITING]
             for number in free:
                 body = {"rows": rows(number, places[number], places[number] + together(load.series))}
-                started = time.perf_counter()
+                asked = time.perf_counter()
                 answer = client.post(f"/v1/series/s{number}/observations", json=body).raise_for_status().json()
-                load.acks.append(time.perf_counter() - started)
+                load.acks.append(time.perf_counter() - asked)
                 places[number] += answer["accepted"]
                 pending[number] = answer["pending"]
+                sent += answer["accepted"]
+                if load.pace:
+                    due = started + sent * load.series / (load.pace * len(mine))
+                    time.sleep(max(0.0, min(due, load.ended) - time.monotonic()))
             if not free:
                 time.sleep(0.02)
             if len(free) < len(mine) and time.monotonic() > looked + min(LOOK, 0.01 * load.series):
@@ -121,9 +130,9 @@ def milliseconds(values: Sequence[float]) -> dict[str, float]:
     return {"p50_ms": round(1000 * cuts[49], 2), "p99_ms": round(1000 * cuts[98], 2), "count": len(values)}
 
 
-def held(served: Served, series: int, seconds: float, warm: int) -> dict[str, Any]:
+def held(served: Served, load: Load, warm: int) -> dict[str, Any]:
     """Run it."""
-    load = Load(served.url, series, seconds)
+    series, seconds = load.series, load.seconds
     shares = [[number for number in range(series) if number % CLIENTS == turn] for turn in range(CLIENTS)]
     before, started = learned(load.url, series), time.monotonic()
     load.ended = started + seconds
@@ -165,21 +174,24 @@ def main() -> None:
     parser.add_argument("--method", default="auto")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--warm", type=int, default=150, help="rows that each series has learned before it begins")
+    parser.add_argument("--pace", type=float, default=0.0, help="rows a second at most, of all series; 0: no limit")
     parser.add_argument("--name", default="load", help="of the file of results")
     chosen = parser.parse_args()
     body = {"columns": ["load"], "horizon": 24, "window": 60, "method": chosen.method}
-    told = {"method": chosen.method, "minutes": chosen.minutes, "workers": chosen.workers, "warm": chosen.warm}
+    names = ("method", "minutes", "workers", "warm", "series", "name", "pace")
+    told: dict[str, Any] = {name: getattr(chosen, name) for name in names}
     results = []
     with Nursery() as nursery:
         for series in map(int, chosen.series.split(",")):
             more = ("--resident", "128", "--workers", str(chosen.workers), "--max-rate", "1000000")
             with tempfile.TemporaryDirectory() as state, Served(nursery, state, *more) as served:
                 prepared(served.url, series, body, chosen.warm)
-                results.append(held(served, series, 60 * chosen.minutes, chosen.warm))
+                load = Load(served.url, series, 60 * chosen.minutes, chosen.pace)
+                results.append(held(served, load, chosen.warm))
                 served.stop()
             sys.stderr.write(f"{results[-1]}\n")
-            load = {"load_average": [round(value, 1) for value in os.getloadavg()]}
-            keep(chosen.name, {**told, "series": chosen.series, "name": chosen.name, **load, "runs": results})
+            told["load_average"] = [round(value, 1) for value in os.getloadavg()]
+            keep(chosen.name, {**told, "runs": results})
 
 
 if __name__ == "__main__":

@@ -84,8 +84,10 @@ def load(result: Mapping[str, Any]) -> list[str]:
 def _load_command(result: Mapping[str, Any]) -> str:
     """What made it."""
     options = f"--minutes {result['minutes']:g}"
-    for name, usual in (("series", "1,10,100"), ("method", "auto"), ("workers", 2), ("warm", 150), ("name", "load")):
-        options += f" --{name} {result[name]}" if result[name] != usual else ""
+    usual = {"series": "1,10,100", "method": "auto", "workers": 2, "warm": 150, "name": "load", "pace": 0.0}
+    for name, value in usual.items():
+        found = result.get(name, value)
+        options += f" --{name} {found}" if found != value else ""
     return f"`python -m benchmarks.serve.load {options}`"
 
 
@@ -94,6 +96,7 @@ def hour(result: Mapping[str, Any]) -> list[str]:
     (run,) = result["runs"]
     title = f"### Memory over {result['minutes']:g} minutes, {run['series']} series of `{result['method']}`"
     rows = f"{run['rows_learned']:,} rows, {run['rows_per_second']} a second"
+    rows += " (clients posted no more than that: this is about memory)" if result.get("pace") else ""
     line = ", ".join(map(str, run["memory_mib"]))
     return [title, "", f"{_load_command(result)}. {machine(result)}", "", f"{rows}; MiB, from first to last: {line}."]
 
