@@ -13,6 +13,7 @@ from torch import Tensor
 
 from natsr.fleet.control import Branches
 from natsr.kronecker import DampingRule, Kronecker
+from natsr.native import cuda
 from natsr.nets.base import Layer
 
 
@@ -178,6 +179,9 @@ def _inverse(stack: Tensor, shift: Tensor | None) -> tuple[Tensor]:
 
 def inverted(stack: Tensor, shift: Tensor) -> Tensor:
     """`(matrix + shift)⁻¹` of a stack, without a look by the host; NaN where there is none."""
+    out = torch.empty_like(stack)
+    if _in_halves(stack, shift.to(stack), out, cuda.invert, cuda.WIDEST):
+        return out
     shifted = stack.clone()
     shifted.diagonal(dim1=1, dim2=2).add_(shift.to(stack)[:, None])
     lower, failed = torch.linalg.cholesky_ex(shifted)
@@ -186,6 +190,28 @@ def inverted(stack: Tensor, shift: Tensor) -> Tensor:
     inverse = torch.bmm(half.transpose(1, 2), half)
     inverse.diagonal(dim1=1, dim2=2).masked_fill_((failed > 0)[:, None], torch.nan)
     return inverse
+
+
+def _in_halves(
+    stack: Tensor, shift: Tensor, out: Tensor, invert: Callable[[Tensor, Tensor, Tensor], bool], widest: int
+) -> bool:
+    """Invert by what can do so up to some size: larger ones by their upper left half and what is left of the other."""
+    n = stack.shape[-1]
+    if n <= widest:
+        return invert(stack, shift, out)
+    half = n // 2
+    upper, mixed, lower = stack[:, :half, :half], stack[:, half:, :half], stack[:, half:, half:]
+    first, second = out[:, :half, :half], out[:, half:, half:]
+    if not _in_halves(upper, shift, first, invert, widest):
+        return False
+    across = torch.bmm(mixed, first)
+    left = torch.baddbmm(lower, across, mixed.transpose(1, 2), alpha=-1)
+    _in_halves(left, shift, second, invert, widest)
+    back = torch.bmm(second, across)
+    first.baddbmm_(across.transpose(1, 2), back)
+    torch.neg(back, out=out[:, half:, :half])
+    torch.neg(back.transpose(1, 2), out=out[:, :half, half:])
+    return True
 
 
 def _without(failed: Tensor, lower: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 Conditional nodes (`when.cu`) let a captured step decide on the device whether, and how often, a part of it runs. Two
 kernels (`patches.cu`) do what lies between a network's matrix products, which in torch are six; two more (`moves.cu`)
-pass over all weights once where torch's operations would several times. Where there is no `nvcc`, or the CUDA runtime
-is too old, `library` says so by returning nothing, and torch's own operations do the work.
+pass over all weights once where torch's operations would several times. `sweeps.cu` inverts many small matrices at
+once. Where there is no `nvcc`, or the CUDA runtime is too old, `library` says so by returning nothing, and torch's own
+operations do the work.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from torch import Tensor
 from natsr.native.build import SWITCH, cached
 
 _FLAGS = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-rdc=true", "-arch=native", "-cudart=shared", "-lcudadevrt")
-_SOURCES = ("moves.cu", "patches.cu", "when.cu")
+_SOURCES = ("moves.cu", "patches.cu", "sweeps.cu", "when.cu")
+
+#: Rows of the largest matrix that `invert` takes.
+WIDEST = 224
 
 
 @functools.cache
@@ -54,6 +58,7 @@ def _typed(found: ctypes.CDLL) -> ctypes.CDLL:
     found.patches_scatter.argtypes = [pointer, pointer, pointer, pointer, pointer, pointer]
     found.moves_blend.argtypes = [pointer, pointer, pointer, pointer, pointer, ctypes.c_long, ctypes.c_long]
     found.moves_adamw.argtypes = [pointer, pointer, pointer, pointer, ctypes.c_long, ctypes.c_long]
+    found.sweeps_invert.argtypes = [pointer, pointer, pointer, pointer, ctypes.c_int, ctypes.c_int, pointer]
     return found
 
 
@@ -129,6 +134,24 @@ def adamw(state: tuple[Tensor, Tensor, Tensor], gradient: Tensor, how: Tensor) -
         return False
     how, places = how.float().contiguous(), (ctypes.c_void_p * 3)(*(part.data_ptr() for part in state))
     check(found.moves_adamw(_stream(), places, gradient.data_ptr(), how.data_ptr(), *gradient.shape))
+    return True
+
+
+def invert(matrices: Tensor, shift: Tensor, out: Tensor) -> bool:
+    """`(matrix + shift)⁻¹` of symmetric positive matrices; NaN where there is none; false if torch must do it.
+
+    Args:
+        matrices: `(n, I, I)`, `I` at most `WIDEST`; matrices, and their rows, may lie further apart.
+        shift: `(n,)`.
+        out: `(n, I, I)`, likewise.
+    """
+    found = _ready(matrices, shift, out)
+    dense = matrices.stride(2) == 1 and out.stride(2) == 1 and shift.is_contiguous()
+    if found is None or not dense or matrices.shape[1] > WIDEST:
+        return False
+    strides = (ctypes.c_long * 4)(*matrices.stride()[:2], *out.stride()[:2])
+    places = (matrices.data_ptr(), shift.data_ptr(), out.data_ptr())
+    check(found.sweeps_invert(_stream(), *places, *matrices.shape[:2], strides))
     return True
 
 
