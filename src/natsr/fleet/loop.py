@@ -4,8 +4,6 @@ The rows are there (`natsr.fleet.course`), the random numbers of many steps too 
 does next it decides for itself (`natsr.fleet.control`). On a GPU the program is a CUDA graph that loops by itself, and
 a chunk of steps is one launch that nobody waits for.
 
-Run number `k` learns the example that matures at the `k`-th origin, and forecasts from the origin before it: the
-weights that a forecast is made with are those that the next example is learned with, so one forward pass serves both.
 The step is that of `natsr.fleet.together`, but for two things. Draws come from streams on the device. And where a step
 is refused although its new curvature was in order, the curvature stays.
 """
@@ -15,27 +13,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from natsr.fleet.control import Branches, Control
-from natsr.fleet.course import Course
 from natsr.fleet.finish import Moments
-from natsr.fleet.journey import Journey
 from natsr.fleet.renewal import Renewal
 from natsr.fleet.shape import Shape
 from natsr.fleet.shelf import Shelf
+from natsr.fleet.stream import CHUNK, Stream
 from natsr.fleet.tables import Streams, choices, hadamard_rows, hadamard_table
 from natsr.fleet.together import LARGEST, SANE_EVERY, Looked, Together, keep
 from natsr.forecasters.natural import allotted
-from natsr.streams import Rows, Windows, delay
+from natsr.streams import Rows
 from natsr.types import OptionError, ProtocolName
 
-Array = npt.NDArray[np.float64]
-
-CHUNK = 256  # steps whose random numbers are drawn at once
 _FEW = 8  # learners whose curvature is estimated at once, or a sixth of all
 
 
@@ -46,7 +38,7 @@ def loopable(shape: Shape) -> bool:
     return not shape.natural or (shape.damped == "drift" and shape.rule == "pi" and shape.probe == "hadamard")
 
 
-class Loop(Journey):
+class Loop(Stream):
     """Learners of one shape on their way along a part of their streams.
 
     Args:
@@ -82,11 +74,8 @@ class Loop(Journey):
             raise OptionError(
                 f"protocol {protocol} or the method's options cannot be run on the device alone; step the fleet instead"
             )
-        examples = Windows(rows[0], fleet.task, *part)
-        self.fleet, self.delay = fleet, delay(protocol, fleet.task.horizon)
-        self.first, self.total = examples.first, min(len(examples), max_steps or len(examples))
-        self.course = Course(rows, fleet.shape.frame, fleet.net.weights)
-        super().__init__(fleet.net.weights.device, idle=self.delay)  # of runs, of which there is one more than of steps
+        self.fleet = fleet
+        super().__init__(rows, fleet.shape.frame, fleet.net.weights, part, protocol, max_steps)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -109,12 +98,9 @@ class Loop(Journey):
         self._counts = {name: torch.tensor(numbers, device=device) for name, numbers in fleet.counts.items()}
         self._streams = Streams(fleet.generators, device)
         self._seen = [0] * n if fleet.memory is None else list(fleet.memory.seen)
-        self._run = torch.zeros(1, dtype=torch.long, device=device)
         self._good, self._todo = (torch.zeros(n, dtype=torch.bool, device=device) for _ in range(2))
         no = torch.zeros((), dtype=torch.bool, device=device)
         self._more, self._astray, self._keeps = (no.clone() for _ in range(3))
-        self._outputs = like.new_zeros(CHUNK, n, m)
-        self._sums = torch.zeros(3, n, fleet.task.horizon, fleet.task.channels, dtype=torch.float64, device=device)
         self._branches, self._renewal = Branches(device.type == "cuda"), None
         if fleet.natural is not None:
             fleet.natural.fork(self._branches)
@@ -125,16 +111,6 @@ class Loop(Journey):
         self.tables: dict[str, Tensor] = {}
 
     # ---- chunks of steps -----------------------------------------------------------------------------------------
-
-    def _chunk(self) -> bool:
-        size = min(self.total + 1 - self.done, CHUNK)
-        if size <= 0:
-            return False
-        self.draw_ahead()
-        self._take(size)
-        self._score(size)
-        self.done += size
-        return True
 
     def draw_ahead(self) -> None:
         """The random numbers of the next chunk; the tables stay at their place."""
@@ -156,13 +132,6 @@ class Loop(Journey):
         """This step's row of a table, `(N, …)`."""
         return self.tables[name].index_select(0, self._place)[0]
 
-    def _score(self, size: int) -> None:
-        """Take in the forecasts of a chunk; run 0 has none."""
-        start = 1 if self.done == 0 else 0
-        if size > start:
-            found = self.course.sums(self._outputs[start:size], self.first + self.done - 1 + start)
-            self._sums += torch.stack(found)
-
     def _settle_up(self) -> None:
         for name, numbers in self._counts.items():
             self.fleet.counts[name][:] = numbers.tolist()
@@ -171,11 +140,6 @@ class Loop(Journey):
         self._moments.give_back()
         if self.fleet.natural is not None:
             self.fleet.natural.fork(Branches())
-
-    def sums(self) -> tuple[Array, Array, Array]:
-        """Known targets, absolute and squared errors, each summed over the stream: `(N, H, C)`."""
-        counts, absolute, square = (part.cpu().numpy() for part in self._sums)
-        return counts, absolute, square
 
     # ---- one step ------------------------------------------------------------------------------------------------
 
@@ -210,22 +174,13 @@ class Loop(Journey):
             counts["refreshes"] += due & mask
         self._settle(control, active, sane, mask)
         self._remember(active, output)
-        self._outputs.index_copy_(0, self._place, output[:, -1][None])
-        self._run += 1
-        self._next()
+        self._forecast(output[:, -1])
 
     def _find(self) -> Tensor:
         """Put the step's examples into place; answers who has a new one, `(N,)`."""
-        n, course = len(self.fleet), self.course
-        origin = self._run + self.first
-        example = (origin - self.delay).clamp(min=self.first)
-        ends = torch.cat([example, origin - 1]).expand(n, 2)
-        windows = course.windows(ends)
-        taught = course.taught(windows[:, :1], course.targets(ends[:, :1]))
-        there = (self._run >= self.delay) & (self._run < self.total)
-        read = course.read(windows)
+        read, taught = self._read()
         self._window[:, 0], self._window[:, -1] = read[:, 0], read[:, 1]
-        self._target[:, 0] = torch.where(there, taught[:, 0], torch.nan)
+        self._target[:, 0] = taught
         if self._shelf is not None:
             chosen = self._drawn("chosen")
             old = self._shelf.there(chosen)
