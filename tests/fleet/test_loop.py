@@ -12,6 +12,7 @@ from tests.fleet.streams import ROWS, SMALL, START, TASK, WARM, made, moments, p
 from torch import Tensor
 
 from natsr.fleet import loop as loops
+from natsr.fleet import stream
 from natsr.fleet.control import AtOnce, Branches
 from natsr.fleet.loop import Loop, loopable
 from natsr.fleet.memory import Drawn, Memories
@@ -152,7 +153,7 @@ def test_learners_in_a_loop_do_not_see_each_other(method: str) -> None:
 
 
 def test_a_fleet_goes_on_after_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "CHUNK", 16)  # several chunks, the last one short
+    monkeypatch.setattr(stream, "CHUNK", 16)  # several chunks, the last one short
     fleet = warmed("natsr")
     loop = loop_of(fleet)
     loop.run()

@@ -21,7 +21,7 @@ from natsr.fleet.finish import Moments
 from natsr.fleet.renewal import Renewal
 from natsr.fleet.shape import Shape
 from natsr.fleet.shelf import Shelf
-from natsr.fleet.stream import CHUNK, Stream
+from natsr.fleet.stream import Stream
 from natsr.fleet.tables import Streams, choices, hadamard_rows, hadamard_table
 from natsr.fleet.together import LARGEST, SANE_EVERY, Looked, Together, keep
 from natsr.forecasters.natural import allotted
@@ -114,7 +114,7 @@ class Loop(Stream):
 
     def draw_ahead(self) -> None:
         """The random numbers of the next chunk; the tables stay at their place."""
-        fleet, shape, streams, K = self.fleet, self.fleet.shape, self._streams, CHUNK
+        fleet, shape, streams, K = self.fleet, self.fleet.shape, self._streams, self._at_a_time
         found: dict[str, Tensor] = {}
         if self._shelf is not None:
             capacity, runs = self._shelf.capacity, torch.arange(self.done, self.done + K)

@@ -55,6 +55,7 @@ class Stream(Journey):
         super().__init__(like.device, idle=self.delay)  # of runs, of which there is one more than of steps
         n, device = len(rows), like.device
         self._run = torch.zeros(1, dtype=torch.long, device=device)
+        self._at_a_time = CHUNK
         self._outputs = like.new_zeros(CHUNK, n, task.outputs)
         self._sums = torch.zeros(3, n, task.horizon, task.channels, dtype=torch.float64, device=device)
 
@@ -63,7 +64,7 @@ class Stream(Journey):
         """The random numbers of the next chunk, at their place."""
 
     def _chunk(self) -> bool:
-        size = min(self.total + 1 - self.done, CHUNK)
+        size = min(self.total + 1 - self.done, self._at_a_time)
         if size <= 0:
             return False
         self.draw_ahead()
