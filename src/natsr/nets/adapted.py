@@ -16,7 +16,7 @@ from torch import Tensor
 from natsr.native.calls import Move
 from natsr.nets.base import Layer, Traced
 from natsr.nets.factors import CompiledFactors, compiled_body
-from natsr.nets.runs import Run
+from natsr.nets.runs import Run, split
 from natsr.types import StateError
 
 T = TypeVar("T", bound=Traced)
@@ -72,8 +72,6 @@ class Scaled(Generic[T]):
             run.view(body.weights)[:, -1].zero_()
         extra = sum(run.number * (run.inputs + 1) * run.outputs for run in self.runs)
         self.weights = torch.cat([body.weights, torch.ones(extra).to(body.weights)])
-        ends = [0, *(end for run in self.runs for end in (run.start, run.stop)), len(body.weights)]
-        self._others = [slice(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)]  # what is no convolution
         self._views: Views | None = None
         self._compiled: CompiledFactors | None = None
         self.settle()
@@ -107,29 +105,11 @@ class Scaled(Generic[T]):
         if body is not None and compiled is not None:
             compiled.settle(body)
             return
-        effective, views = self.body.weights, self._in_torch()
-        for part in self._others:
-            effective[part] = self.weights[part]
-        for run, mine, scale in zip(self.runs, views.mine, views.scales, strict=True):
-            torch.mul(mine.pairs, mine.outputs + 1, out=scale)
-            torch.mul(mine.taps, scale[:, None], out=run.taps_of(effective))
+        self._in_torch().settle(self.body.weights)
 
     def pulled(self, effective: Tensor) -> Tensor:
         """The gradient by `weights` from the one by the effective weights; it stands until the next call."""
-        views = self._in_torch()
-        for part in self._others:
-            views.flat[part] = effective[part]
-        for run, mine, by, scale, product in zip(
-            self.runs, views.mine, views.grads, views.scales, views.products, strict=True
-        ):
-            grads = run.taps_of(effective)
-            torch.mul(mine.pairs, mine.outputs + 1, out=scale)
-            torch.mul(grads, mine.taps, out=product)
-            products = product[:, 0] if run.taps == 1 else product.sum(1)
-            torch.mul(products, mine.outputs + 1, out=by.pairs)
-            torch.sum(products.mul_(mine.pairs), 1, keepdim=True, out=by.outputs)
-            torch.mul(grads, scale[:, None], out=by.taps)
-        return views.flat
+        return self._in_torch().pulled(effective)
 
     def within(self, trace: T, grad: Tensor, largest: float) -> bool:
         """Pull `grad` back in C, for `take`; whether that was done, and the gradient is surely not too long.
@@ -153,27 +133,54 @@ class Views:
     """Where weights, factors and their gradients lie, for torch: memory is costly to get, and so are views.
 
     Args:
-        weights: Of network and factors.
+        weights: Of network and factors, `(P,)`; or of several networks, `(N, P)`.
         runs: The convolutions.
         start: Where the factors begin.
     """
 
     def __init__(self, weights: Tensor, runs: tuple[Run, ...], start: int) -> None:
-        self.flat = torch.zeros_like(weights)
-        self.mine, self.grads = _parts(weights, runs, start), _parts(self.flat, runs, start)
-        self.scales = [torch.empty_like(part.pairs) for part in self.mine]
-        scratch = weights.new_empty(max(part.taps.numel() for part in self.mine))
-        self.products = [scratch[: part.taps.numel()].view(part.taps.shape) for part in self.mine]
+        self.weights, self.flat = weights, torch.zeros_like(weights)
+        self._runs = runs
+        self._mine, self._grads = _parts(weights, runs, start), _parts(self.flat, runs, start)
+        self._scales = [torch.empty_like(part.pairs) for part in self._mine]
+        scratch = weights.new_empty(max(part.taps.numel() for part in self._mine))
+        self._products = [scratch[: part.taps.numel()].view(part.taps.shape) for part in self._mine]
+        ends = [0, *(end for run in runs for end in (run.start, run.stop)), start]
+        self._others = [slice(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)]  # what is no convolution
+
+    def settle(self, effective: Tensor) -> None:
+        """Compute the effective weights."""
+        for part in self._others:
+            effective[..., part] = self.weights[..., part]
+        for run, mine, scale in zip(self._runs, self._mine, self._scales, strict=True):
+            torch.mul(mine.pairs, mine.outputs + 1, out=scale)
+            torch.mul(mine.taps, scale.unsqueeze(-3), out=run.taps_of(effective))
+
+    def pulled(self, effective: Tensor) -> Tensor:
+        """The gradient by the weights from the one by the effective weights; it stands until the next call."""
+        for part in self._others:
+            self.flat[..., part] = effective[..., part]
+        for run, mine, by, scale, product in zip(
+            self._runs, self._mine, self._grads, self._scales, self._products, strict=True
+        ):
+            grads = run.taps_of(effective)
+            torch.mul(mine.pairs, mine.outputs + 1, out=scale)
+            torch.mul(grads, mine.taps, out=product)
+            products = product[..., 0, :, :] if run.taps == 1 else product.sum(-3)
+            torch.mul(products, mine.outputs + 1, out=by.pairs)
+            torch.sum(products.mul_(mine.pairs), -2, keepdim=True, out=by.outputs)
+            torch.mul(grads, scale.unsqueeze(-3), out=by.taps)
+        return self.flat
 
 
 def _parts(flat: Tensor, runs: tuple[Run, ...], start: int) -> list[Part]:
     """Where the runs lie in a flat vector."""
     found = []
     for run in runs:
-        both = flat[start : start + run.number * (run.inputs + 1) * run.outputs]
-        both = both.view(run.number, run.inputs + 1, run.outputs)
-        found.append(Part(run.taps_of(flat), both[:, :-1], both[:, -1:]))
-        start += both.numel()
+        size = run.number * (run.inputs + 1) * run.outputs
+        both = split(flat[..., start : start + size], run.number, run.inputs + 1, run.outputs)
+        found.append(Part(run.taps_of(flat), both[..., :-1, :], both[..., -1:, :]))
+        start += size
     return found
 
 

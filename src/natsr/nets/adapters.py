@@ -9,6 +9,8 @@ coefficients and written over with them.
 Taps that never meet a row have no gradient: their share of the averages is zero, and the weights that would read it
 have no effect. So the averages and the controller are kept on the live taps only. The coefficients of dead taps do
 enter the memory, and are kept.
+
+Flat vectors, and with them everything else, may have an axis of several networks in front.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from natsr.nets.base import Layer
-from natsr.nets.runs import Run
+from natsr.nets.runs import Run, split
 
 HIDDEN = 64
 COLUMNS, CHOSEN, TEMPERATURE = 32, 2, 0.5
@@ -63,7 +65,7 @@ class Adapter(NamedTuple):
 
 
 def _stacked(flat: Tensor, start: int, shape: tuple[int, int, int]) -> Tensor:
-    return flat[start : start + shape[0] * shape[1] * shape[2]].view(shape)
+    return split(flat[..., start : start + shape[0] * shape[1] * shape[2]], *shape)
 
 
 def laid_out(convolutions: tuple[Run, ...], start: int) -> tuple[tuple[Adapter, ...], tuple[Layer, ...]]:
@@ -119,11 +121,11 @@ def fresh(adapter: Adapter, generator: torch.Generator, like: Tensor) -> Average
 
 def limited(memory: Tensor) -> Tensor:
     """A memory of at most unit norm."""
-    small: Tensor = memory / memory.norm().clamp(min=1.0)
-    return small
+    norm: Tensor = torch.linalg.vector_norm(memory, dim=(-2, -1), keepdim=True)
+    return memory / norm.clamp(min=1.0)
 
 
-def calibrated(adapter: Adapter, flat: Tensor, averages: Averages, recall: Recall, first: bool) -> Calibration:
+def calibrated(adapter: Adapter, flat: Tensor, averages: Averages, recall: Recall, begun: bool | Tensor) -> Calibration:
     """The coefficients of the next pass; changes nothing.
 
     Args:
@@ -131,28 +133,29 @@ def calibrated(adapter: Adapter, flat: Tensor, averages: Averages, recall: Recal
         flat: The network's weights.
         averages: What the layers remember.
         recall: How the memory is read and written.
-        first: Whether it is the very first pass, which does not enter the average of coefficients.
+        begun: Whether a pass has been learned from: the very first does not enter the average of coefficients. Of
+            several networks, `(N,)`.
     """
     run, controllers, heads = adapter.run, adapter.controllers(flat), adapter.head(flat)
-    chunks = averages.slow.view(run.number, run.inputs, adapter.chunk)
-    hidden = torch.baddbmm(controllers[:, -1:], chunks, controllers[:, :-1])
+    hidden = _chunks(adapter, averages) @ controllers[..., :-1, :] + controllers[..., -1:, :]
     active = silu(hidden)
-    given = torch.baddbmm(heads[:, -1:], active, heads[:, :-1])
-    query = averages.query if first else FAST * averages.query + (1 - FAST) * given
-    own, memory = given.new_ones(run.number, 1, 1), None
-    asking = averages.apart.nonzero().flatten().tolist()
-    if asking:
-        memory = averages.memory.clone()
-        own[asking] = APART
-        given = given * own
-        for layer in asking:
-            read, memory[layer] = recalled(memory[layer], query[layer].flatten(), recall)
-            given[layer] += (1 - APART) * read.view_as(given[layer])
+    given = active @ heads[..., :-1, :] + heads[..., -1:, :]
+    query = FAST * averages.query + (1 - FAST) * given
+    if isinstance(begun, Tensor):
+        query = torch.where(begun[:, None, None, None], query, averages.query)
+    elif not begun:
+        query = averages.query
+    asks, memory = averages.apart[..., None, None], None
+    own = torch.where(asks, APART, 1.0).to(given)
+    if flat.ndim > 1 or bool(asks.any()):  # of several networks nobody looks
+        read, after = recalled(averages.memory, query.flatten(-2), recall)
+        given = torch.where(asks, torch.lerp(read.view_as(given), given, APART), given)
+        memory = torch.where(asks, after, averages.memory)
     per = adapter.per
     return Calibration(
-        given[..., run.first : run.first + run.taps].transpose(1, 2).reshape(run.number, -1),
-        given[..., 3 : 3 + per].reshape(run.number, -1),
-        given[..., 3 + per :].reshape(run.number, -1),
+        given[..., run.first : run.first + run.taps].transpose(-2, -1).flatten(-2),
+        given[..., 3 : 3 + per].flatten(-2),
+        given[..., 3 + per :].flatten(-2),
         hidden,
         active,
         own,
@@ -161,28 +164,33 @@ def calibrated(adapter: Adapter, flat: Tensor, averages: Averages, recall: Recal
     )
 
 
+def _chunks(adapter: Adapter, averages: Averages) -> Tensor:
+    """The slow averages, cut into as many pieces as there are inputs, `(n, c, live chunk)`."""
+    return averages.slow.view(*averages.slow.shape[:-2], adapter.run.inputs, adapter.chunk)
+
+
 def recalled(memory: Tensor, key: Tensor, recall: Recall) -> tuple[Tensor, Tensor]:
-    """What a memory `(size, columns)` says to a key, and the memory after it was asked.
+    """What memories `(…, size, columns)` say to keys `(…, size)`, and the memories after they were asked.
 
     The two columns that attention likes best are read, as a sum weighted by attention, and move towards the key. The
     published code weighs them by their *numbers* instead, and writes what it read (`index`).
     """
-    attention = torch.softmax(key @ memory / TEMPERATURE, 0)
+    attention = torch.softmax((key.unsqueeze(-2) @ memory).squeeze(-2) / TEMPERATURE, -1)
     weights, chosen = torch.topk(attention, CHOSEN)
-    columns = memory[:, chosen]
-    read = columns @ (weights if recall == "attention" else chosen.to(columns))
-    written = torch.outer(key if recall == "attention" else read, weights)
-    after = memory.clone()
-    after[:, chosen] = APART * columns + (1 - APART) * written
+    places = chosen.unsqueeze(-2).expand(*memory.shape[:-1], CHOSEN)
+    columns, weights = memory.gather(-1, places), weights.unsqueeze(-2)
+    read = (columns * (weights if recall == "attention" else places.to(columns))).sum(-1)
+    written = (key if recall == "attention" else read).unsqueeze(-1) * weights
+    after = memory.scatter(-1, places, APART * columns + (1 - APART) * written)
     return read, limited(after)
 
 
 def scale_(adapter: Adapter, effective: Tensor, coefficients: Calibration) -> None:
     """Turn a layer's weights, in place, into the effective ones."""
     matrices = adapter.run.view(effective)
-    matrices[:, :-1].mul_(coefficients.taps[:, :, None])
-    matrices[:, -1].mul_(coefficients.biases)
-    matrices.mul_(coefficients.outputs[:, None])
+    matrices[..., :-1, :].mul_(coefficients.taps.unsqueeze(-1))
+    matrices[..., -1, :].mul_(coefficients.biases)
+    matrices.mul_(coefficients.outputs.unsqueeze(-2))
 
 
 def pull_(adapter: Adapter, flat: Tensor, weights: Tensor, averages: Averages, coefficients: Calibration) -> None:
@@ -199,26 +207,37 @@ def pull_(adapter: Adapter, flat: Tensor, weights: Tensor, averages: Averages, c
     grads, raw = run.view(flat), run.view(weights)
     taps, biases, outputs = coefficients.taps, coefficients.biases, coefficients.outputs
     products = grads * raw  # by the effective weights, times the weights
-    by_taps = torch.bmm(products[:, :-1], outputs[:, :, None]).squeeze(2)
-    by_biases = products[:, -1] * outputs
-    by_outputs = torch.bmm(taps[:, None], products[:, :-1]).squeeze(1).addcmul_(products[:, -1], biases)
-    grads.mul_(outputs[:, None])
-    grads[:, :-1].mul_(taps[:, :, None])
-    grads[:, -1].mul_(biases)
-    by_given = flat.new_zeros(run.number, run.inputs, adapter.given)
-    by_given[..., run.first : run.first + run.taps] = by_taps.view(run.number, run.taps, run.inputs).transpose(1, 2)
-    by_given[..., 3 : 3 + per] = by_biases.view(run.number, run.inputs, per)
-    by_given[..., 3 + per :] = by_outputs.view(run.number, run.inputs, per)
+    by_taps = (products[..., :-1, :] @ outputs.unsqueeze(-1)).squeeze(-1)
+    by_biases = products[..., -1, :] * outputs
+    by_outputs = (taps.unsqueeze(-2) @ products[..., :-1, :]).squeeze(-2).addcmul_(products[..., -1, :], biases)
+    grads.mul_(outputs.unsqueeze(-2))
+    grads[..., :-1, :].mul_(taps.unsqueeze(-1))
+    grads[..., -1, :].mul_(biases)
+    by_given = torch.zeros_like(coefficients.query)
+    by_given[..., run.first : run.first + run.taps] = split(by_taps, run.taps, run.inputs).transpose(-2, -1)
+    by_given[..., 3 : 3 + per] = split(by_biases, run.inputs, per)
+    by_given[..., 3 + per :] = split(by_outputs, run.inputs, per)
     by_given.mul_(coefficients.own)
-    heads = adapter.head(flat)
-    torch.bmm(coefficients.active.transpose(1, 2), by_given, out=heads[:, :-1])
-    heads[:, -1] = by_given.sum(1)
-    by_active = torch.bmm(by_given, adapter.head(weights)[:, :-1].transpose(1, 2))
+    heads, controllers = adapter.head(flat), adapter.controllers(flat)
+    heads[..., :-1, :] = coefficients.active.transpose(-2, -1) @ by_given
+    heads[..., -1, :] = by_given.sum(-2)
+    by_active = by_given @ adapter.head(weights)[..., :-1, :].transpose(-2, -1)
     by_hidden = torch.ops.aten.silu_backward(by_active, coefficients.hidden)
-    controllers = adapter.controllers(flat)
-    chunks = averages.slow.view(run.number, run.inputs, adapter.chunk)
-    torch.bmm(chunks.transpose(1, 2), by_hidden, out=controllers[:, :-1])
-    controllers[:, -1] = by_hidden.sum(1)
+    controllers[..., :-1, :] = _chunks(adapter, averages).transpose(-2, -1) @ by_hidden
+    controllers[..., -1, :] = by_hidden.sum(-2)
+
+
+def unit(adapter: Adapter, flat: Tensor) -> Tensor:
+    """A gradient by the weights as the averages take it in: normalised over the inputs, `(n, o, taps·c)`."""
+    grads = adapter.run.taps_of(flat)
+    normed: Tensor = grads / torch.linalg.vector_norm(grads, dim=-2, keepdim=True).clamp(min=1e-12)
+    return normed.flatten(-3, -2).transpose(-2, -1)
+
+
+def point_apart(averages: Averages) -> Tensor:
+    """Whether the two averages of each layer do, `(n,)`."""
+    fast, slow = averages.fast.flatten(-2), averages.slow.flatten(-2)
+    return torch.cosine_similarity(fast, slow, dim=-1, eps=1e-6) < -APART
 
 
 def followed(adapter: Adapter, flat: Tensor, averages: Averages, online: bool) -> None:
@@ -230,14 +249,7 @@ def followed(adapter: Adapter, flat: Tensor, averages: Averages, online: bool) -
         averages: What the layers remember.
         online: Off in the warm-up, where the memory is never asked.
     """
-    run = adapter.run
-    grads = run.view(flat)[:, :-1].view(run.number, run.taps, run.inputs, run.outputs)
-    unit = grads / grads.norm(dim=2, keepdim=True).clamp(min=1e-12)
-    unit = unit.view(run.number, -1, run.outputs).transpose(1, 2)
-    averages.fast.mul_(FAST).add_(unit, alpha=1 - FAST)
-    averages.apart.zero_()
-    if online:
-        fast, slow = averages.fast.view(run.number, -1), averages.slow.view(run.number, -1)
-        cosine = torch.cosine_similarity(fast, slow, dim=1, eps=1e-6)
-        averages.apart.copy_(cosine < -APART)
-    averages.slow.mul_(SLOW).add_(unit, alpha=1 - SLOW)
+    new = unit(adapter, flat)
+    averages.fast.mul_(FAST).add_(new, alpha=1 - FAST)
+    averages.apart.copy_(point_apart(averages) if online else torch.zeros_like(averages.apart))
+    averages.slow.mul_(SLOW).add_(new, alpha=1 - SLOW)

@@ -115,7 +115,7 @@ class AdaptedTCN:
         """The coefficients of this pass."""
         if self._calibrations is None:
             self._calibrations = [
-                calibrated(adapter, self.weights, averages, self.recall, not self.begun)
+                calibrated(adapter, self.weights, averages, self.recall, self.begun)
                 for adapter, averages in zip(self.adapters, self.averages, strict=True)
             ]
         return self._calibrations

@@ -27,12 +27,18 @@ class Run(NamedTuple):
         return self.start + self.number * (self.taps * self.inputs + 1) * self.outputs
 
     def view(self, flat: Tensor) -> Tensor:
-        """Their part of a flat vector, `(n, taps·c + 1, o)`, the biases last."""
-        return flat[self.start : self.stop].view(self.number, -1, self.outputs)
+        """Their part of a flat vector, `(n, taps·c + 1, o)`, the biases last; of several, `(N, P)`, with that axis."""
+        return split(flat[..., self.start : self.stop], self.number, -1, self.outputs)
 
     def taps_of(self, flat: Tensor) -> Tensor:
         """The same without the biases, `(n, taps, c, o)`."""
-        return self.view(flat)[:, :-1].view(self.number, self.taps, self.inputs, self.outputs)
+        matrices = self.view(flat)[..., :-1, :]
+        return matrices.view(*matrices.shape[:-2], self.taps, self.inputs, self.outputs)
+
+
+def split(flat: Tensor, *sizes: int) -> Tensor:
+    """The last axis as several, without a copy."""
+    return flat.view(*flat.shape[:-1], *sizes)
 
 
 def runs(net: ConeTCN | VariablesTCN) -> tuple[Run, ...]:
