@@ -1,44 +1,46 @@
-"""Any CSV file with a time column becomes a series; the only module here that needs pandas.
+"""Any CSV file with a time column becomes a series; with `natsr.data.times` the only module here that needs pandas.
 
 Rows in messages are counted from 1, the first row after the header.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from natsr.data.calendar import Floats, Times
+from natsr.data.months import month_grid, months_between
 from natsr.data.series import Series, unknown
+from natsr.data.times import find_times, in_order, is_number, listed
+from natsr.data.written import MISSING, Style, check_names, fits, plain, separator, style_of
 from natsr.types import DataError, OptionError
 
 Targets: TypeAlias = Sequence[str] | Literal["all"] | None
 
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"]
-_PARTS = ("year", "month", "day", "hour", "minute", "second")
-_TIME_NAME = re.compile(r"(^|[^a-z])(time|date|datetime|timestamp|ts|epoch|unix|unixtime|t)([^a-z]|$)")
+_MISSING = [form for name in MISSING for form in {name, name.upper(), name.capitalize(), name.replace("nan", "NaN")}]
 _COUNTER_NAME = re.compile(r"no\.?|id|index|row|unnamed: \d+|#|")
-_OFFSET = re.compile(r"\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")
-_DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d %b %Y")
-_CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", "")
 #: A grid of more than this many times the file's rows is not filled in: the step is then not what the file is about.
 _LARGEST_GRID = 10
+_HEAD = 65536  # bytes that tell how a file is written
 
 
 def read_csv(path: str | Path, time: str | None = None, targets: Targets = None) -> Series:
     """Read a table with one row for each moment.
 
-    The time column is the one named, else the first column of dates, else the columns `year`, `month`, `day` (and
-    `hour`, `minute`, `second`) together, else an epoch in seconds or milliseconds in a column named like a time.
-    Missing rows of a regular grid are put back as missing values. What was decided is said in `Series.notes`.
+    The time column is the one named, else the first column of dates (with a column `time` or `hour` beside it, where
+    dates come again), else the columns `year`, `month`, `day`, `hour`, … together, else an epoch in seconds or finer in
+    a column named like a time. Missing rows of a regular grid are put back as missing values. Cells are separated by
+    commas, semicolons, tabs or bars; decimal commas are read where they can be told from marks between thousands. What
+    was decided is said in `Series.notes`.
 
     Args:
         path: The file; packed ones (`.gz`) are unpacked.
@@ -50,15 +52,21 @@ def read_csv(path: str | Path, time: str | None = None, targets: Targets = None)
         OptionError: A named column does not exist.
     """
     path = Path(path)
-    table = _read_table(path)
     notes: list[str] = []
-    times, used = _find_times(table, time, notes)
+    table = _once(_read_table(path, notes), notes)
+    found, used = find_times(table, time, notes)
+    if len(found) > 1 and (np.diff(found) < np.timedelta64(0, "us")).all():
+        table, found = table.iloc[::-1].reset_index(drop=True), found[::-1]
+        notes.append("the newest row came first; the order was turned round")
+    times = in_order(found, table, used)
     if targets is None or targets == "all":
         values = _cleaned(_numbers(table, _number_columns(table, used, notes)), notes)
     else:
         values = _cleaned(_numbers(table, _named_columns(table, used, targets)), notes, named=True)
     if values.shape[1] == 0:
-        raise DataError(f"{path.name} has no column of numbers, expected at least one among {_listed(table)}")
+        raise DataError(
+            f"{path.name} has no column of numbers, expected at least one among {listed(table)}{_first(table, used)}"
+        )
     columns = tuple(str(column) for column in values.columns)
     step, regular, times, cells = _on_grid(times, values.to_numpy(np.float64), notes)
     return Series(path.name.split(".")[0], times, cells, columns, step, regular, notes=tuple(notes))
@@ -73,40 +81,51 @@ def read_matrix(path: str | Path, start: str, step_seconds: int) -> Series:
         step_seconds: Seconds between rows.
     """
     path = Path(path)
-    table = _read_table(path, header=None)
+    notes: list[str] = []
+    table = _read_table(path, notes, header=None)
     table.columns = pd.Index([str(number) for number in range(table.shape[1])])
     values = _numbers(table, list(table.columns)).to_numpy(np.float64)
     times = np.datetime64(start, "s") + np.arange(len(values)) * np.timedelta64(step_seconds, "s")
-    notes = (f"the file has no times; its first row was given {start}",)
-    return Series(path.name.split(".")[0], times, values, tuple(map(str, table.columns)), step_seconds, notes=notes)
+    notes.append(f"the file has no times; its first row was given {start}")
+    names = tuple(map(str, table.columns))
+    return Series(path.name.split(".")[0], times, values, names, step_seconds, notes=tuple(notes))
 
 
-def _read_table(path: Path, header: Literal["infer"] | None = "infer") -> pd.DataFrame:
+class _Form(NamedTuple):
+    """How a file is written: its encoding, remarks before its header, and what separates cells."""
+
+    encoding: str = "utf-8"
+    remarks: int = 0
+    between: str = ","
+
+
+def _read_table(path: Path, notes: list[str], header: Literal["infer"] | None = "infer") -> pd.DataFrame:
     """The file as it is, after the mistakes that can be made with a path."""
     if path.is_dir():
         raise DataError(f"{path} is a folder, expected a CSV file; name a file in it")
     if not path.is_file():
         raise DataError(f"{path} does not exist, expected a CSV file; {_nearest_files(path)}")
     try:
-        with warnings.catch_warnings():
-            # Rows with more cells than the header would otherwise lose their last ones.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(
-                path,
-                sep=_separator(path),
-                header=header,
-                na_values=_MISSING,
-                keep_default_na=False,
-                skipinitialspace=True,
-                low_memory=False,
-                index_col=False,
-            )
+        form = _form(path)
+        try:
+            table = _parsed(path, form, header)
+        except UnicodeDecodeError:
+            raw = _head(path)
+            if b"\0" in raw or sum(byte > 127 for byte in raw) > len(raw) // 3:
+                raise  # no text at all
+            form = form._replace(encoding="cp1252")
+            table = _parsed(path, form, header)
+            notes.append("the file is not UTF-8; it was read as Windows-1252")
+        if header is not None:
+            check_names([str(name) for name in table.columns], path.name)
+            table = _as_numbers(table, path, form, notes)
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} is empty, expected a header and rows; check how it was written") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, OSError, EOFError) as error:
+        said = " ".join(str(error).split())
         raise DataError(
-            f"{path} cannot be read as a CSV file ({error}); expected UTF-8 text with as many cells in each row as in "
-            "the header; save it again as CSV"
+            f"{path} cannot be read as a CSV file ({said}); expected UTF-8 text, the names of the columns in the first "
+            "line, and as many cells in each row as there are names; save it again as CSV"
         ) from error
     if len(table) < 2:
         raise DataError(f"{path} has {len(table)} rows after its header, expected at least 2; use a longer file")
@@ -114,13 +133,70 @@ def _read_table(path: Path, header: Literal["infer"] | None = "infer") -> pd.Dat
     return table
 
 
-def _separator(path: Path) -> str:
-    """A comma, unless the header has none and has a semicolon or a tab."""
-    if path.suffix not in (".csv", ".txt", ".tsv"):
-        return ","  # packed: pandas unpacks it, and we do not look inside twice
-    with path.open(encoding="utf-8", errors="replace") as file:
-        header = file.readline()
-    return next((mark for mark in (",", ";", "\t") if mark in header), ",")
+def _head(path: Path) -> bytes:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return bytes(file.read(_HEAD))
+
+
+def _form(path: Path) -> _Form:
+    """What can be told from the file's bytes; of a packed one that is not `.gz` pandas knows more than we do."""
+    if path.suffix not in (".csv", ".txt", ".tsv", ".gz"):
+        return _Form()
+    raw = _head(path)
+    encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    lines = raw.decode(encoding, "replace").lstrip("\ufeff").splitlines()
+    names = next((line for line in lines if line.strip() and not line.startswith("#")), "")
+    between = separator(names)
+    cells = names.count(between)
+    remarks = next((n for n, line in enumerate(lines) if not line.startswith("#") or line.count(between) == cells), 0)
+    return _Form(encoding, remarks, between)
+
+
+def _parsed(path: Path, form: _Form, header: Literal["infer"] | None, dtype: type[str] | None = None) -> pd.DataFrame:
+    with warnings.catch_warnings():
+        # Rows with more cells than the header would otherwise lose their last ones.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return pd.read_csv(
+            path,
+            sep=form.between,
+            header=header,
+            skiprows=form.remarks,
+            encoding=form.encoding,
+            dtype=dtype,
+            na_values=_MISSING,
+            keep_default_na=False,
+            skipinitialspace=True,
+            low_memory=False,
+            index_col=False,
+        )
+
+
+def _as_numbers(table: pd.DataFrame, path: Path, form: _Form, notes: list[str]) -> pd.DataFrame:
+    """The table with its numbers as Python writes them, where they had decimal commas or marks between thousands."""
+    styles: dict[str, Style] = {}
+    for name in (str(name) for name in table.columns if not is_number(table, str(name))):
+        try:
+            style = style_of([str(cell) for cell in table[name].dropna()], form.between)
+        except DataError as error:
+            raise DataError(f"column {name!r}: {error}") from None
+        styles |= {name: style} if style else {}
+    if not styles:
+        return table
+    if "comma" in styles.values():
+        notes.append(f"numbers have decimal commas ({', '.join(styles)})")
+        # A point then stands between thousands, also in columns where pandas took it for a decimal one.
+        texts = _parsed(path, form, "infer", str)
+        styles |= {
+            str(name): "comma" for name in texts.columns if fits([str(cell) for cell in texts[name].dropna()], "comma")
+        }
+        table = table.assign(**{name: texts[name] for name in styles})
+    return table.assign(**{name: _plain(table[name], style) for name, style in styles.items()})
+
+
+def _plain(column: pd.Series[str], style: Style) -> pd.Series[Any]:
+    cells = column.map(lambda cell: plain(str(cell), style), na_action="ignore")
+    numbers = pd.to_numeric(cells, errors="coerce")
+    return numbers if (numbers.notna() | cells.isna()).all() else cells
 
 
 def _nearest_files(path: Path) -> str:
@@ -133,131 +209,19 @@ def _nearest_files(path: Path) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"there is no CSV file in {folder}"
 
 
-def _listed(table: pd.DataFrame) -> str:
-    return ", ".join(map(str, table.columns[:20])) + (" …" if table.shape[1] > 20 else "")
+def _once(table: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Without rows that are there twice, cell by cell."""
+    again = table.duplicated()
+    if not again.any():
+        return table
+    notes.append(f"{again.sum()} rows were there twice, cell by cell, and were taken once")
+    return table[~again].reset_index(drop=True)
 
 
-# Times
-
-
-def _find_times(table: pd.DataFrame, time: str | None, notes: list[str]) -> tuple[Times, list[str]]:
-    """The checked times, to the second, and the columns that they were made of."""
-    if time is not None:
-        if time not in table.columns:
-            raise OptionError(unknown("time column", time, [str(name) for name in table.columns], "the file"))
-        times = _times_in(table, time, notes)
-        if times is None:
-            raise DataError(
-                f"time column {time!r} begins with {table[time].iloc[0]!r}, expected dates such as 2024-01-31 15:00 "
-                "or an epoch in seconds or milliseconds; name another column or rewrite this one"
-            )
-        return _in_order(times, table[[time]]), [time]
-    lowered = {str(name).lower(): str(name) for name in table.columns}
-    texts = [name for name in lowered.values() if not _is_number(table, name)]
-    for name in texts:
-        if (times := _times_in(table, name, notes)) is not None and np.isnat(times).mean() < 0.5:
-            return _in_order(times, table[[name]]), [name]
-    if all(part in lowered for part in _PARTS[:3]):
-        used = [lowered[part] for part in _PARTS if part in lowered]
-        parts = pd.DataFrame({name.lower(): pd.to_numeric(table[name], errors="coerce") for name in used})
-        moments = pd.to_datetime(parts, errors="coerce")
-        return _in_order(moments.to_numpy("datetime64[us]"), table[used]), used
-    for name in lowered.values():
-        named = name not in texts and _TIME_NAME.search(name.lower())
-        if named and (times := _times_in(table, name, notes)) is not None:
-            return _in_order(times, table[[name]]), [name]
-    raise DataError(
-        f"no time column was found among {_listed(table)}; expected one with dates such as 2024-01-31 15:00, or "
-        "columns year, month, day; name it (time=..., --time COLUMN) or add one"
-    )
-
-
-def _is_number(table: pd.DataFrame, name: str) -> bool:
-    return pd.api.types.is_numeric_dtype(table[name].dtype)
-
-
-def _times_in(table: pd.DataFrame, name: str, notes: list[str]) -> Times | None:
-    """The column as times, NaT where a cell is none; nothing if it is not a column of times."""
-    if _is_number(table, name):
-        return _from_numbers(table[name].to_numpy(np.float64))
-    text = table[name].astype("string").str.strip()
-    head = text.dropna().iloc[:100]
-    if head.empty or not head.str.contains(r"\d.*[-/.: ].*\d", regex=True).iloc[0]:
-        return None
-    if pd.to_datetime(head.iloc[:1], format="ISO8601", utc=True, errors="coerce").notna().all():
-        if head.map(lambda cell: bool(_OFFSET.search(cell))).any():
-            notes.append(f"times in {name} carry a time zone; they were converted to UTC")
-        moments = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
-        return moments.dt.tz_localize(None).to_numpy("datetime64[us]")
-    return _in_written_form(text, head, notes)
-
-
-def _from_numbers(numbers: Floats) -> Times | None:
-    """An epoch in seconds or milliseconds, or dates written as 20240131."""
-    known = numbers[~np.isnan(numbers)]
-    if len(known) == 0:
-        return None
-    low, high = known.min(), known.max()
-    if low >= 1e8 and high < 1e11:
-        return _from_epoch(numbers * 1e6)
-    if low >= 1e11 and high < 1e14:
-        return _from_epoch(numbers * 1e3)
-    if low >= 1.8e7 and high < 2.2e7:
-        text = pd.Series(numbers).astype("Int64").astype("string")
-        return pd.to_datetime(text, format="%Y%m%d", errors="coerce").to_numpy("datetime64[us]")
-    return None
-
-
-def _from_epoch(microseconds: Floats) -> Times:
-    known = ~np.isnan(microseconds)
-    times = np.full(len(microseconds), np.datetime64("NaT"), dtype="datetime64[us]")
-    times[known] = np.round(microseconds[known]).astype(np.int64).astype("datetime64[us]")
-    return times
-
-
-def _in_written_form(text: pd.Series[str], head: pd.Series[str], notes: list[str]) -> Times | None:
-    """Dates such as 1/31/2010 0:00. Whether day or month comes first is decided by what gives times that increase."""
-    found: list[tuple[str, Times]] = []
-    for form in (day + clock for day in _DAYS for clock in _CLOCKS):
-        if pd.to_datetime(head.iloc[:1], format=form, errors="coerce").notna().all():
-            found.append((form, pd.to_datetime(text, format=form, errors="coerce").to_numpy("datetime64[us]")))
-    whole = [(form, times) for form, times in found if not np.isnat(times).any()]
-    rising = [(form, times) for form, times in whole if (np.diff(times) > np.timedelta64(0, "us")).all()]
-    best = rising or whole or found
-    if not best:
-        return None
-    if len(rising) > 1:
-        forms = " or ".join(form for form, _ in rising)
-        notes.append(f"the dates can be read as {forms}; the first was taken (ISO dates leave no doubt)")
-    return best[0][1]
-
-
-def _in_order(times: Times, cells: pd.DataFrame) -> Times:
-    """The times, to the second, if each row has one and they increase."""
-    none = np.flatnonzero(np.isnat(times))
-    if len(none):
-        got = ", ".join(f"{name} = {cells[name].iloc[none[0]]}" for name in cells.columns)
-        raise DataError(
-            f"row {none[0] + 1} has {got}, expected a time like those of the other rows; correct or remove the row"
-        )
-    seconds = times.astype("datetime64[s]")
-    _, firsts, counts = np.unique(seconds, return_index=True, return_counts=True)
-    if (counts > 1).any():
-        first = int(firsts[counts > 1].min())
-        second = int(np.flatnonzero(seconds == seconds[first])[1])
-        finer = " (times are kept to the second)" if times[first] != times[second] else ""
-        raise DataError(
-            f"rows {first + 1} and {second + 1} both have time {seconds[first]}{finer}, expected each time once; "
-            "remove one, average them, or write the times in UTC if the clock was put back"
-        )
-    back = np.flatnonzero(np.diff(seconds) < np.timedelta64(0, "s"))
-    if len(back):
-        row = int(back[0]) + 1
-        raise DataError(
-            f"row {row + 1} has time {seconds[row]}, before row {row} with {seconds[row - 1]}; expected increasing "
-            "times; sort the file by its time column"
-        )
-    return seconds
+def _first(table: pd.DataFrame, used: Sequence[str]) -> str:
+    """The first cell that was taken for text, for a message."""
+    others = [name for name in table.columns if name not in used and table[name].notna().any()]
+    return f"; {others[0]} begins with {table[others[0]].dropna().iloc[0]!r}" if others else ""
 
 
 # Values
@@ -281,7 +245,7 @@ def _number_columns(table: pd.DataFrame, used: Sequence[str], notes: list[str]) 
     for name in map(str, table.columns):
         if name in used:
             continue
-        if not _is_number(table, name) and not _mostly_numbers(table[name]):
+        if not is_number(table, name) and not _mostly_numbers(table[name]):
             notes.append(f"column {name} holds text and was left out")
         elif _counts_rows(table, name):
             notes.append(f"column {name} counts the rows and was left out")
@@ -346,12 +310,25 @@ def _on_grid(times: Times, values: Floats, notes: list[str]) -> tuple[int, bool,
     step = int(steps[counts.argmax()])
     if len(steps) == 1:
         return step, True, times, values
+    if (months := months_between(times)) is not None:
+        grid = month_grid(times[0], times[-1], months)
+        gone = len(grid) - len(times)
+        often = "month" if months == 1 else f"{months} months"
+        notes.append(
+            f"one row every {often}" + (f"; {gone} missing rows were put back as missing values" if gone else "")
+        )
+        return step, False, grid, _spread(values, np.searchsorted(grid, times), len(grid))
     places = (seconds - seconds[0]) // step
     if (steps % step).any() or places[-1] + 1 > _LARGEST_GRID * len(times):
         notes.append(f"the times keep no regular step (most often {step} s); the rows were taken as they come")
         return step, False, times, values
     grid = times[0] + np.arange(places[-1] + 1) * np.timedelta64(step, "s")
-    filled = np.full((len(grid), values.shape[1]), np.nan)
-    filled[places] = values
     notes.append(f"{len(grid) - len(times)} missing rows were put back as missing values (the step is {step} s)")
-    return step, True, grid, filled
+    return step, True, grid, _spread(values, places, len(grid))
+
+
+def _spread(values: Floats, places: npt.NDArray[np.int64], rows: int) -> Floats:
+    """The rows at their places, and missing ones between them."""
+    filled = np.full((rows, values.shape[1]), np.nan)
+    filled[places] = values
+    return filled

@@ -228,10 +228,10 @@ def filled_from_past(values: torch.Tensor) -> torch.Tensor:
 def season_of(step_seconds: int) -> int:
     """Rows in the natural period of data with this step; 1 where there is none.
 
-    A day (for very fast data an hour or a minute); a week for daily data, a year for weekly and monthly.
+    A day (for very fast data an hour or a minute); a week for daily data, a year for weekly, monthly and quarterly.
 
-    >>> [season_of(seconds) for seconds in (900, 3600, 86400, 7 * 86400, 30 * 86400, 7000)]
-    [96, 24, 7, 52, 12, 1]
+    >>> [season_of(seconds) for seconds in (900, 3600, 86400, 7 * 86400, 30 * 86400, 92 * 86400, 7000)]
+    [96, 24, 7, 52, 12, 4, 1]
     """
     for period in (_DAY, _HOUR, 60):
         if step_seconds < period and period % step_seconds == 0 and period // step_seconds <= _LONGEST_SEASON:
@@ -240,6 +240,8 @@ def season_of(step_seconds: int) -> int:
         return 7
     if step_seconds == 7 * _DAY:
         return 52
+    if 90 * _DAY <= step_seconds <= 92 * _DAY:
+        return 4
     return 12 if 28 * _DAY <= step_seconds <= 31 * _DAY else 1
 
 
