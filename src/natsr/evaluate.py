@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -50,13 +50,50 @@ class How(Part, total=False):
     on_step: Callable[[Moment], None] | None
 
 
-class _Entry:
-    """A forecaster, its intervals and its scores."""
+class Forecasts(NamedTuple):
+    """What a forecaster said along a stream, from one origin after the other."""
 
-    def __init__(self, forecaster: Forecaster, scores: Scores, calibrator: Calibrator | None) -> None:
-        self.forecaster = forecaster
+    first: int  # the origin of the first
+    means: npt.NDArray[np.floating[Any]]  # (T, H, C)
+    variances: npt.NDArray[np.floating[Any]] | None  # (T,), what it said of its errors
+
+
+class _Scorer:
+    """What becomes of forecasts, one after the other: they get intervals, and are scored."""
+
+    def __init__(self, scores: Scores, calibrator: Calibrator | None) -> None:
         self.scores = scores
         self.calibrator = calibrator
+
+    def take(self, mean: Array, variance: Array | None, newest: Array, target: Array) -> Array | None:
+        """Count the next forecast `(H, C)`; answers its quantiles.
+
+        Args:
+            mean: What was forecast.
+            variance: What the forecaster says of its errors, `(H, C)`.
+            newest: The row that has just become known, whatever the protocol, `(C,)`.
+            target: What came, `(H, C)`.
+        """
+        quantiles = None
+        if self.calibrator is not None:
+            # Whatever a forecaster may learn from, its intervals are corrected with rows that are known.
+            self.calibrator.reveal(newest)
+            quantiles = self.calibrator.quantiles(mean, variance)
+            self.calibrator.push(mean, variance)
+        self.scores.update(mean, target, quantiles)
+        return quantiles
+
+    def fail(self, origin: int, error: FloatingPointError) -> None:
+        """There will be no figures."""
+        self.scores.error = f"{type(error).__name__} at origin {origin}: {error}"
+
+
+class _Entry:
+    """A forecaster and what becomes of its forecasts."""
+
+    def __init__(self, forecaster: Forecaster, scorer: _Scorer) -> None:
+        self.forecaster = forecaster
+        self.scorer, self.scores = scorer, scorer.scores
         self.mean: Array | None = None
         self.quantiles: Array | None = None
 
@@ -66,15 +103,10 @@ class _Entry:
         try:
             mean, variance = self._learn_and_forecast(step)
         except FloatingPointError as error:
-            self.scores.error = f"{type(error).__name__} at origin {step.origin}: {error}"
+            self.scorer.fail(step.origin, error)
             return
-        if self.calibrator is not None:
-            # Whatever a forecaster may learn from, its intervals are corrected with rows that are known.
-            self.calibrator.reveal(newest)
-            self.quantiles = self.calibrator.quantiles(mean, variance)
-            self.calibrator.push(mean, variance)
+        self.quantiles = self.scorer.take(mean, variance, newest, target)
         self.mean = mean
-        self.scores.update(mean, target, self.quantiles)
 
     def _learn_and_forecast(self, step: Step) -> tuple[Array, Array | None]:
         began = time.perf_counter()
@@ -86,8 +118,7 @@ class _Entry:
         task = self.forecaster.task
         if mean.shape != (1, task.horizon, task.channels):
             raise ShapeError(f"forecast has shape {mean.shape}, expected (1, {task.horizon}, {task.channels})")
-        if not np.isfinite(mean).all():
-            raise FloatingPointError(f"{np.count_nonzero(~np.isfinite(mean))} of {mean.size} forecasts are not finite")
+        _check_finite(mean)
         if forecast.variance is None:
             return mean[0], None
         variance = forecast.variance.detach().cpu().double().numpy()
@@ -135,7 +166,8 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
         if forecaster.task != task:
             raise ShapeError(f"{name} was made for {forecaster.task}, expected {task}")
         calibrator = Calibrator(task) if how.get("intervals", True) else None
-        entries[name] = _Entry(forecaster, Scores(task, denominator, how.get("std"), PROBABILITIES), calibrator)
+        scores = Scores(task, denominator, how.get("std"), PROBABILITIES)
+        entries[name] = _Entry(forecaster, _Scorer(scores, calibrator))
     truth: Array = rows.truth.detach().cpu().double().numpy()
     for done, step in enumerate(islice(steps(rows, task, protocol, start, stop), total), 1):
         target = truth[step.origin + 1 : step.origin + 1 + task.horizon]
@@ -147,6 +179,37 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
     for entry in entries.values():
         entry.scores.peak_mib = peak_mib()
     return {name: entry.scores for name, entry in entries.items()}
+
+
+def score(scores: Scores, forecasts: Forecasts, truth: Array) -> Scores:
+    """Count forecasts that were made elsewhere, with intervals, as `evaluate` counts those that it asks for.
+
+    Args:
+        scores: Where they are counted; made with `natsr.calibrate.PROBABILITIES`.
+        forecasts: One for each origin, none left out.
+        truth: The whole stream, `(rows, C)`.
+
+    Returns:
+        The scores that were given.
+    """
+    scorer, horizon = _Scorer(scores, Calibrator(scores.task)), scores.task.horizon
+    for place, found in enumerate(forecasts.means):
+        origin, mean = forecasts.first + place, found.astype(np.float64)
+        variance = None
+        if forecasts.variances is not None:
+            variance = np.full(mean.shape, float(forecasts.variances[place]))
+        try:
+            _check_finite(mean)
+        except FloatingPointError as error:
+            scorer.fail(origin, error)
+            break
+        scorer.take(mean, variance, truth[origin], truth[origin + 1 : origin + 1 + horizon])
+    return scores
+
+
+def _check_finite(mean: Array) -> None:
+    if not np.isfinite(mean).all():
+        raise FloatingPointError(f"{np.count_nonzero(~np.isfinite(mean))} of {mean.size} forecasts are not finite")
 
 
 def _check(how: How) -> None:

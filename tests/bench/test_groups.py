@@ -124,22 +124,37 @@ def test_groups_share_everything_but_method_seed_and_options() -> None:
     assert groups.groups(cells) == [cells[:3], [cells[3]], [cells[4]], [cells[5]]]
 
 
-def test_groups_go_along_their_streams_beside_each_other(dataset: str) -> None:
+def made_for(*cells: Cell) -> list[loops.Made]:
+    return [(cell, make_for(cell, load_for(cell).task(cell.window, cell.horizon))) for cell in cells]
+
+
+@pytest.mark.parametrize("intervals", [True, False])
+def test_groups_go_along_their_streams_beside_each_other(dataset: str, intervals: bool) -> None:
     """What a GPU does, on a CPU: without replay and warm-up nothing is random, so they are `run_cell`'s."""
     plain = tuple((name, 0 if name == "epochs" else value) for name, value in SMALL)
-    cell = Cell("ogd", dataset, horizon=2, window=8, options=plain, intervals=False)
+    cell = Cell("ogd", dataset, horizon=2, window=8, options=plain, intervals=intervals)
     short, other = replace(cell, max_steps=15), replace(cell, horizon=3, protocol="paper")
-    made = [[(one, make_for(one, load_for(one).task(8, one.horizon))) for one in (short, replace(short, seed=1))]]
-    made += [[(other, make_for(other, load_for(other).task(8, 3)))]]
-    results = by_key([result for some in loops.run(made, at_once=2) for result in some])
-    assert len(results) == 3
-    for one in (short, replace(short, seed=1), other):
+    partly, fresh = replace(other, protocol="partial"), replace(cell, options=(*plain, ("labels", "fresh")))
+    cells = [short, replace(short, seed=1), other, partly, replace(fresh, protocol="partial")]
+    groups = [made_for(*cells[:2]), *(made_for(one) for one in cells[2:])]
+    results = by_key([result for some in loops.run(groups, at_once=2, workers=0) for result in some])
+    assert len(results) == len(cells)
+    for one in cells:
         same(results[one.key], run_cell(one))
+        assert ("crps" in results[one.key].numbers) == intervals
+
+
+def test_processes_make_the_intervals(dataset: str) -> None:
+    cells = [Cell("natsr", dataset, horizon=2, window=8, options=SMALL, max_steps=20, seed=seed) for seed in range(2)]
+    here, there = (by_key(next(loops.run([made_for(*cells)], workers=workers))) for workers in (0, 1))
+    for cell in cells:
+        same(there[cell.key], here[cell.key])
+        assert there[cell.key].numbers["coverage_90"] > 0
 
 
 def test_a_group_that_cannot_be_run_says_so_in_its_cells(dataset: str) -> None:
-    cell = Cell("er", dataset, horizon=2, window=8, options=SMALL, intervals=False, protocol="partial")
-    made = [(cell, make_for(cell, load_for(cell).task(8, 2)))]
-    assert not loops.fits(made)
-    ((result,),) = loops.run([made])
+    eigen: tuple[tuple[str, Option], ...] = (*SMALL, ("damped", "step"))
+    cell = Cell("natsr", dataset, horizon=2, window=8, options=eigen, intervals=False)
+    assert not loops.fits(made_for(cell))
+    ((result,),) = loops.run([made_for(cell)])
     assert result.error is not None and "step the fleet instead" in result.error

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.fleet.streams import ROWS, SMALL, START, TASK, WARM, made, moments, parts, wave
+from tests.fleet.streams import NATURAL, ROWS, SMALL, START, TASK, WARM, made, moments, parts, wave
 from torch import Tensor
 
+from natsr.calibrate import PROBABILITIES
+from natsr.evaluate import Forecasts, evaluate, score
 from natsr.fleet import loop as loops
 from natsr.fleet import stream
 from natsr.fleet.control import AtOnce, Branches
@@ -19,11 +21,12 @@ from natsr.fleet.memory import Drawn, Memories
 from natsr.fleet.school import School
 from natsr.fleet.tables import Streams, choices, hadamard_rows, hadamard_table
 from natsr.fleet.together import Together
-from natsr.forecasters.base import Forecaster
+from natsr.forecasters.base import Forecast, Forecaster
 from natsr.forecasters.neural import NeuralForecaster
+from natsr.metrics import Scores, naive_error
 from natsr.recipes import make
-from natsr.streams import Windows
-from natsr.types import Option, OptionError, ProtocolName
+from natsr.streams import Step, Windows
+from natsr.types import PROTOCOLS, Example, Option, OptionError, ProtocolName, State
 
 METHODS = ("ogd", "er", "derpp", "natsr", "natsr_fast")
 
@@ -77,11 +80,21 @@ def warmed(method: str) -> Together:
     return fleet
 
 
-def loop_of(fleet: Together, protocol: ProtocolName = "honest") -> Loop:
-    return Loop(fleet, [wave(seed) for seed in range(3)], (START, ROWS), protocol)
+def loop_of(fleet: Together, protocol: ProtocolName = "honest", *, seeds: Sequence[int] = (0, 1, 2)) -> Loop:
+    return Loop(fleet, [wave(seed) for seed in seeds], (START, ROWS), protocol, keep=True)
 
 
-@pytest.mark.parametrize("protocol", ["honest", "paper"])
+def scripted(host: Scripted, course: Sequence[Sequence[Step]]) -> list[list[Forecast]]:
+    """What the fleet on the host forecasts, moment by moment."""
+    found = []
+    for run, moment in enumerate(course):
+        host.at(run)
+        host.learn([step.matured for step in moment])
+        found.append([forecast for forecast in host.forecast([s.window for s in moment]) if forecast is not None])
+    return found
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_loop_is_the_fleet_with_the_same_draws(method: str, protocol: ProtocolName) -> None:
     fleet, twin = warmed(method), warmed(method)
@@ -89,11 +102,10 @@ def test_the_loop_is_the_fleet_with_the_same_draws(method: str, protocol: Protoc
     script.draw_ahead()
     host = Scripted([warmed(method).release(number) for number in range(3)], script)
     sums = np.zeros((2, 3, TASK.horizon, TASK.channels))
-    for run, moment in enumerate(moments(protocol)):
-        host.at(run)
-        host.learn([step.matured for step in moment])
-        for number, (step, forecast) in enumerate(zip(moment, host.forecast([s.window for s in moment]), strict=True)):
-            assert forecast is not None and step.target is not None
+    forecasts = scripted(host, moments(protocol))
+    for moment, some in zip(moments(protocol), forecasts, strict=True):
+        for number, (step, forecast) in enumerate(zip(moment, some, strict=True)):
+            assert step.target is not None
             error = (step.target - forecast.mean)[0].double().numpy()
             sums[0, number] += np.nan_to_num(np.abs(error))
             sums[1, number] += np.nan_to_num(error * error)
@@ -107,8 +119,79 @@ def test_the_loop_is_the_fleet_with_the_same_draws(method: str, protocol: Protoc
         torch.testing.assert_close(own.net.weights, other.net.weights, rtol=1e-5, atol=1e-6)
         assert (own.steps, own.refused, own.refreshes) == (other.steps, other.refused, other.refreshes)
         assert own.likelihood.variance == pytest.approx(other.likelihood.variance)
+        check_forecasts(loop, number, [some[number] for some in forecasts])
     if fleet.memory is not None and host.memory is not None:
         assert fleet.memory.seen == host.memory.seen
+
+
+def check_forecasts(loop: Loop, number: int, theirs: Sequence[Forecast]) -> None:
+    """What the loop kept of a learner's forecasts is what they were."""
+    means, variances = loop.forecasts(number)
+    np.testing.assert_allclose(means, [forecast.mean[0].numpy() for forecast in theirs], rtol=1e-5, atol=1e-5)
+    given = [float(forecast.variance) for forecast in theirs if forecast.variance is not None]
+    assert (variances is None) == (not given)
+    if variances is not None:
+        np.testing.assert_allclose(variances, given, rtol=1e-5)
+
+
+@pytest.mark.parametrize("labels", ["known", "fresh"])
+def test_partly_known_examples_of_a_stream_without_gaps(labels: str) -> None:
+    """Then the younger ones weigh less, and fewer probes are asked for; none may be lost."""
+    own = tuple({**options, "labels": labels} for options in NATURAL)
+    loop, script = (loop_of(Together(made("natsr", own=own)), "partial", seeds=(0, 0, 0)) for _ in range(2))
+    script.draw_ahead()
+    host = Scripted(made("natsr", own=own), script)
+    forecasts = scripted(host, [(step,) * 3 for step, *_ in moments("partial")])
+    loop.run()
+    assert all(host.counts["refreshes"])
+    for number in range(3):
+        check_forecasts(loop, number, [some[number] for some in forecasts])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_a_loop_kept_is_scored_as_by_evaluate(protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CHUNK", 16)
+    loop = loop_of(warmed("natsr"), protocol)
+    loop.run()
+    for number in range(3):
+        rows, kept = wave(number), Forecasts(loop.first, *loop.forecasts(number))
+        assert kept.means.shape == (loop.total, TASK.horizon, TASK.channels)
+        scores = Scores(TASK, naive_error(rows.truth, START, ROWS), None, PROBABILITIES)
+        ours = score(scores, kept, rows.truth.double().numpy()).result()
+        said = evaluate({"said": Said(kept)}, rows, TASK, start=START, stop=ROWS, protocol=protocol)["said"].result()
+        assert ours["crps"] is not None
+        timed = ("seconds", "ms_per_step", "peak_mib")
+        assert {name: ours[name] for name in ours if name not in timed} == {
+            name: said[name] for name in said if name not in timed
+        }
+
+
+class Said(Forecaster):
+    """Says what was said before."""
+
+    def __init__(self, forecasts: Forecasts) -> None:
+        self.task, self._forecasts, self._next = TASK, forecasts, 0
+
+    def forecast(self, window: Tensor) -> Forecast:
+        del window
+        place, self._next = self._next, self._next + 1
+        _, means, variances = self._forecasts
+        return Forecast(torch.tensor(means[place])[None], None if variances is None else torch.tensor(variances[place]))
+
+    def learn(self, example: Example) -> None:
+        del example
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        assert not state
+
+
+def test_forecasts_that_were_not_kept_cannot_be_had() -> None:
+    loop = Loop(warmed("ogd"), [wave(0)] * 3, (START, ROWS))
+    with pytest.raises(OptionError, match="keep=True"):
+        loop.forecasts(0)
 
 
 def test_many_learners_are_renewed_in_turns_to_the_same_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +265,6 @@ def test_max_steps_ends_the_loop() -> None:
 
 
 def test_what_a_loop_cannot_do_is_refused() -> None:
-    with pytest.raises(OptionError, match="step the fleet instead"):
-        loop_of(Together(made("er")), "partial")
     eigen = Together([make("natsr", TASK, options={**SMALL, "damped": "step"})])
     assert not loopable(eigen.shape)
     with pytest.raises(OptionError, match="step the fleet instead"):

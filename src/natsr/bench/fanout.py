@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -18,6 +17,7 @@ import torch
 
 from natsr.bench import groups
 from natsr.bench.cells import Cell, Result
+from natsr.bench.desk import start_worker
 from natsr.types import OptionError
 
 Run: TypeAlias = Callable[[Cell], Result]
@@ -84,7 +84,7 @@ class Processes:
             return
         others = multiprocessing.active_children()
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)
         finished = False
         try:
             futures: list[Future[Result]] = [pool.submit(run, cell) for cell in cells]
@@ -97,12 +97,6 @@ class Processes:
             for child in () if finished else multiprocessing.active_children():
                 if child not in others:
                     child.terminate()
-
-
-def _start_worker() -> None:
-    torch.set_num_threads(1)
-    # Ctrl-C is for the process that writes the results; it ends the workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Ray(Protocol):

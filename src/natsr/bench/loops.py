@@ -2,7 +2,8 @@
 
 A group (`natsr.bench.groups`) is warmed up (`natsr.fleet.school`) and run (`natsr.fleet.loop`) on a stream of its own.
 The host hands out chunks of steps to whichever group has nearly run out of them; the GPU works on all of them beside
-each other. The seconds of a cell are its share of those that its group took, the others running beside it.
+each other. The seconds of a cell are its share of those that its group took, the others running beside it. Intervals
+are made of the forecasts when a group has ended (`natsr.bench.desk`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import functools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from natsr.bench.cells import Cell, Result, load_for, rehearsal, result_of
+from natsr.bench.desk import Desk, Pending, Sheet
+from natsr.calibrate import PROBABILITIES
 from natsr.data.series import Prepared
-from natsr.evaluate import peak_mib
+from natsr.evaluate import Forecasts, peak_mib
 from natsr.fleet.control import Mark
 from natsr.fleet.loop import Loop, loopable
 from natsr.fleet.school import School
@@ -32,39 +36,58 @@ AT_ONCE = 16
 _AHEAD = 2  # chunks that a group may have waiting
 _PAUSE = 5e-4  # seconds until the host looks again when nobody wants anything
 
+_FAILURES = (NatsrError, ArithmeticError, RuntimeError, MemoryError)  # those that belong to the experiment
+
 Made = tuple[Cell, Forecaster]
 
 
 def fits(members: Sequence[Made]) -> bool:
     """Whether a group of one shape can go along its stream on the GPU alone."""
-    cell, forecaster = members[0]
+    _, forecaster = members[0]
     shape = shape_of(forecaster)
-    if isinstance(shape, str) or shape.device.type != "cuda" or cell.intervals or cell.protocol == "partial":
-        return False
-    return loopable(shape)
+    return not isinstance(shape, str) and shape.device.type == "cuda" and loopable(shape)
 
 
-def run(groups: Sequence[Sequence[Made]], at_once: int = AT_ONCE) -> Iterator[list[Result]]:
-    """Run groups that fit; yields the results of each as it ends."""
-    waiting, going = deque(_merged(groups)), list[_Trip]()
-    while waiting or going:
-        while waiting and len(going) < at_once:
-            members = waiting.popleft()
-            try:
-                going.append(_Trip(members))
-            except (NatsrError, ArithmeticError, RuntimeError, MemoryError) as error:
-                yield [Result(cell, error=f"{type(error).__name__}: {error}") for cell, _ in members]
-        moved = False
-        for trip in list(going):
-            try:
-                moved |= trip.go_on()
-            except (NatsrError, ArithmeticError, RuntimeError, MemoryError) as error:
-                trip.results = [Result(cell, error=f"{type(error).__name__}: {error}") for cell in trip.cells]
-            if trip.results is not None:
-                going.remove(trip)
-                yield trip.results
-        if not moved:
-            time.sleep(_PAUSE)
+def run(groups: Sequence[Sequence[Made]], at_once: int = AT_ONCE, workers: int | None = None) -> Iterator[list[Result]]:
+    """Run groups that fit; yields the results of each as it ends.
+
+    Args:
+        groups: Cells with their forecasters.
+        at_once: Groups that are under way at the same time; as many more may wait for their scores.
+        workers: Processes that make intervals, as `natsr.bench.desk.Desk` has it.
+    """
+    waiting, going, ended = deque(_merged(groups)), list[_Trip](), list[_End]()
+    with Desk(workers) as desk:
+        while waiting or going or ended:
+            while waiting and len(going) < at_once and len(ended) < at_once:
+                members = waiting.popleft()
+                try:
+                    going.append(_Trip(members, desk))
+                except _FAILURES as error:
+                    yield _failed([cell for cell, _ in members], error)
+            moved = False
+            for trip in list(going):
+                try:
+                    moved |= trip.go_on()
+                except _FAILURES as error:
+                    going.remove(trip)
+                    yield _failed(trip.cells, error)
+                if trip.end is not None:
+                    going.remove(trip)
+                    ended.append(trip.end)
+            for end in [end for end in ended if end.is_scored()]:
+                ended.remove(end)
+                try:
+                    results = end.results()
+                except _FAILURES as error:
+                    results = _failed(end.cells, error)
+                yield results
+            if not moved:
+                time.sleep(_PAUSE)
+
+
+def _failed(cells: Sequence[Cell], error: BaseException) -> list[Result]:
+    return [Result(cell, error=f"{type(error).__name__}: {error}") for cell in cells]
 
 
 def _merged(groups: Sequence[Sequence[Made]]) -> list[list[Made]]:
@@ -73,7 +96,7 @@ def _merged(groups: Sequence[Sequence[Made]]) -> list[list[Made]]:
     for members in groups:
         cell, forecaster = members[0]
         data = _data_of(cell)
-        about = (cell.protocol, cell.part, cell.max_steps, data.borders, len(data.rows.inputs))
+        about = (cell.protocol, cell.part, cell.max_steps, cell.intervals, data.borders, len(data.rows.inputs))
         shape = shape_of(forecaster)
         assert not isinstance(shape, str)
         found.setdefault((replace(shape, adaptive=False), *about), []).extend(members)
@@ -93,8 +116,8 @@ def _loaded(cell: Cell) -> Prepared:
 class _Trip:
     """A group on its way: first through the warm-up, then along the stream."""
 
-    def __init__(self, members: Sequence[Made]) -> None:
-        self.cells = [cell for cell, _ in members]
+    def __init__(self, members: Sequence[Made], desk: Desk) -> None:
+        self.cells, self._desk = [cell for cell, _ in members], desk
         self._data = [_data_of(cell) for cell in self.cells]
         borders = self._data[0].borders
         self._borders = rehearsal(borders) if self.cells[0].part == "validation" else borders
@@ -103,7 +126,7 @@ class _Trip:
         self._stage: School | Loop = School(self._fleet, self._rows, (self._borders.train, self._borders.valid))
         self._marks: deque[Mark] = deque()
         self._began, self._warm_seconds = time.perf_counter(), 0.0
-        self.results: list[Result] | None = None
+        self.end: _End | None = None
 
     def go_on(self) -> bool:
         """Ask for the next chunk if the last ones are nearly done; answers whether anything was to be asked for."""
@@ -120,7 +143,7 @@ class _Trip:
         if isinstance(self._stage, School):
             self._enter()
         else:
-            self.results = self._scored(self._stage)
+            self.end = self._handed_in(self._stage)
         return True
 
     def _enter(self) -> None:
@@ -128,17 +151,38 @@ class _Trip:
         now, first = time.perf_counter(), self.cells[0]
         self._warm_seconds, self._began = now - self._began, now
         part = (self._borders.valid, self._borders.online)
-        self._stage = Loop(self._fleet, self._rows, part, first.protocol, first.max_steps)
+        self._stage = Loop(self._fleet, self._rows, part, first.protocol, first.max_steps, first.intervals)
 
-    def _scored(self, loop: Loop) -> list[Result]:
-        share = len(self.cells)
-        seconds = (time.perf_counter() - self._began) / share
-        results = []
-        for number, (cell, data, *sums) in enumerate(zip(self.cells, self._data, *loop.sums(), strict=True)):
+    def _handed_in(self, loop: Loop) -> _End:
+        seconds = (time.perf_counter() - self._began) / len(self.cells)
+        pending = []
+        for number, (data, *sums) in enumerate(zip(self._data, *loop.sums(), strict=True)):
             denominator = naive_error(data.rows.truth, self._borders.valid, self._borders.online)
-            scores = Scores(self._fleet.task, denominator, torch.from_numpy(data.scaling.std))
-            scores.add(loop.total, *sums)
+            scores = Scores(self._fleet.task, denominator, torch.from_numpy(data.scaling.std), PROBABILITIES)
             scores.seconds, scores.peak_mib = seconds, peak_mib()
-            info = self._fleet.info(number)
-            results.append(result_of(cell, scores, info, self._warm_seconds / share))
-        return results
+            if self.cells[0].intervals:
+                forecasts = Forecasts(loop.first, *loop.forecasts(number))
+                pending.append(self._desk.take(Sheet(scores, forecasts, data.rows.truth.double().numpy())))
+            else:
+                scores.add(loop.total, *sums)
+                pending.append(Pending.there(scores))
+        infos = [self._fleet.info(number) for number in range(len(self.cells))]
+        return _End(self.cells, pending, infos, self._warm_seconds / len(self.cells))
+
+
+class _End(NamedTuple):
+    """A group at the end of its stream; nothing of it is on the GPU any more."""
+
+    cells: Sequence[Cell]
+    pending: Sequence[Pending]
+    infos: Sequence[Mapping[str, float]]
+    warm_seconds: float
+
+    def is_scored(self) -> bool:
+        return all(one.is_there() for one in self.pending)
+
+    def results(self) -> list[Result]:
+        return [
+            result_of(cell, pending.scores(), info, self.warm_seconds)
+            for cell, pending, info in zip(self.cells, self.pending, self.infos, strict=True)
+        ]

@@ -58,18 +58,28 @@ class Course:
         example = Example(windows.flatten(0, 1), targets.flatten(0, 1))
         return self.frame.teach(example, self._like).view(*windows.shape[:2], -1)
 
-    def sums(self, outputs: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-        """How far outputs `(K, N, m)` for `K` origins in a row, from `first` on, were off: `(N, H, C)` in float64.
+    def written(self, outputs: Tensor, first: int) -> Tensor:
+        """What outputs `(K, N, m)` for `K` origins in a row, from `first` on, forecast: `(N, K, H, C)`."""
+        (K, N, _), task = outputs.shape, self.frame.task
+        last = self._gathered(self._inputs, self._row(first, K)[:, :, None])  # all that an anchor looks at
+        mean = self.frame.write(last.flatten(0, 1), outputs.transpose(0, 1).reshape(N * K, -1))
+        return mean.view(N, K, task.horizon, task.channels)
+
+    def sums(self, means: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
+        """How far forecasts `(N, K, H, C)` for `K` origins in a row, from `first` on, were off: `(N, H, C)` in float64.
 
         Returns:
             Known targets, and the sums of absolute and squared errors.
         """
-        K, N, _ = outputs.shape
-        task = self.frame.task
-        origins = torch.arange(first, first + K, device=outputs.device).expand(N, K)
-        last = self._gathered(self._inputs, origins[:, :, None])  # (N, K, 1, D): all that an anchor looks at
-        mean = self.frame.write(last.flatten(0, 1), outputs.transpose(0, 1).reshape(N * K, -1))
-        error = self.targets(origins).double() - mean.view(N, K, task.horizon, task.channels).double()
+        error = self.targets(self._row(first, means.shape[1])).double() - means.double()
         known = ~error.isnan()
         error = torch.where(known, error, 0.0)
         return known.sum(1).double(), error.abs().sum(1), error.square().sum(1)
+
+    def _row(self, first: int, count: int) -> Tensor:
+        """Rows one after the other, the same for every learner, `(N, count)`."""
+        return torch.arange(first, first + count, device=self._like.device).expand(self.learners, count)
+
+    def is_whole(self) -> bool:
+        """Whether every label of every stream is known, and none is too far off to be taught."""
+        return bool((2 * self._truth.abs() <= self.frame.farthest).all())  # differences from the last value are, too

@@ -45,8 +45,9 @@ class Loop(Stream):
         fleet: The learners, warmed up or not. It is stale until the loop has ended; then it goes on from there.
         rows: One stream for each; learners of one stream give the same object.
         part: The rows to be forecast, first and one past the last.
-        protocol: Who may know what: `honest` or `paper`.
+        protocol: Who may know what.
         max_steps: Stop after so many forecasts.
+        keep: Whether the forecasts are kept, for `forecasts`.
 
     Example:
         >>> from natsr import Task, make
@@ -68,32 +69,31 @@ class Loop(Stream):
         part: tuple[int, int],
         protocol: ProtocolName = "honest",
         max_steps: int | None = None,
+        keep: bool = False,
     ) -> None:
         fleet.check(rows)
-        if protocol == "partial" or not loopable(fleet.shape):
-            raise OptionError(
-                f"protocol {protocol} or the method's options cannot be run on the device alone; step the fleet instead"
-            )
+        if not loopable(fleet.shape):
+            raise OptionError("the method's options cannot be run on the device alone; step the fleet instead")
         self.fleet = fleet
-        super().__init__(rows, fleet.shape.frame, fleet.net.weights, part, protocol, max_steps)
+        super().__init__(rows, fleet.shape.frame, fleet.net.weights, part, protocol, max_steps, keep)
         self._prepare()
 
     def _prepare(self) -> None:
         """Everything that a step works on, at its place."""
         fleet, shape, device = self.fleet, self.fleet.shape, self._device
-        n, m, like = len(fleet), fleet.task.outputs, fleet.net.weights
+        n, m, new, like = len(fleet), fleet.task.outputs, len(self._lags), fleet.net.weights
         self._draws = shape.learning.draws if fleet.memory is not None else 0
-        B = self._draws + 2  # the new example, those that are replayed, and the window to forecast from
+        B = new + self._draws + 1  # the new examples, those that are replayed, and the window to forecast from
         self._room = fleet.net.room(B)  # the recorded program works in it: it must live as long
         self._window = like.new_zeros(n, B, fleet.task.window, fleet.task.inputs)
         self._target = like.new_full((n, B, m), torch.nan)
         self._there = torch.zeros(n, B, dtype=torch.bool, device=device)
-        self._there[:, 0] = True
+        self._there[:, :new] = True
         self._shelf: Shelf | None = None
         if fleet.memory is not None:
             stored = (self._target[:, 0],) if shape.distil else ()
             self._shelf = Shelf(fleet.memory, (self._window[:, 0], self._target[:, 0], *stored))
-        self._stored = like.new_zeros(n, B - 1, m) if shape.distil else None
+        self._stored = like.new_zeros(n, B - new, m) if shape.distil else None
         self._moments = Moments(fleet.finish, fleet.own.rate, fleet.net.weights)
         self._counts = {name: torch.tensor(numbers, device=device) for name, numbers in fleet.counts.items()}
         self._streams = Streams(fleet.generators, device)
@@ -106,9 +106,23 @@ class Loop(Stream):
             fleet.natural.fork(self._branches)
             self._renewal = Renewal(fleet.natural, self._branches)
             self._table = hadamard_table(m, device)
-            share = float(fleet.own.share.max())  # against the one new example, whose probes are all there
-            self._pairs = min(shape.probes * (B - 1), shape.probes + self._draws + math.ceil(shape.probes * share))
+            self._pairs = self._most_pairs(new)
         self.tables: dict[str, Tensor] = {}
+
+    def _most_pairs(self, new: int) -> int:
+        """How many pairs of probe and example there may be: every probe of the heaviest example, fewer of the others.
+
+        In units of the heaviest of them the new examples weigh `new` together at most. Where no label is missing it is
+        less: the younger a partly known example, the fewer labels it has. The replayed ones have a share of that.
+        """
+        probes, share = self.fleet.shape.probes, float(self.fleet.own.share.max())
+        falling = self.fleet.shape.frame.labels == "known" and self.course.is_whole()
+        weight = (new + 1) / 2 if falling else new
+        most = math.ceil(probes * weight) + math.ceil(probes * share * weight) + new - 1 + self._draws
+        return min(probes * (new + self._draws), most)
+
+    def _gives_scale(self, number: int) -> bool:
+        return float(self.fleet.own.scale_rate[number]) > 0
 
     # ---- chunks of steps -----------------------------------------------------------------------------------------
 
@@ -124,7 +138,7 @@ class Loop(Stream):
             found["kept"] = streams.uniform(K)
         if shape.natural:
             found["rows"] = hadamard_rows(streams, K, len(self._table), shape.probes)
-            found["signs"] = streams.signs(K, self._draws + 1, fleet.task.outputs)
+            found["signs"] = streams.signs(K, len(self._lags) + self._draws, fleet.task.outputs)
         for name, table in found.items():
             self.tables.setdefault(name, torch.empty_like(table)).copy_(table)
 
@@ -145,8 +159,10 @@ class Loop(Stream):
 
     def _step(self, control: Control) -> None:
         fleet, counts = self.fleet, self._counts
-        active = self._find()
-        seen = fleet.looked(self._window, self._target, self._there, 1, self._stored)
+        active, whole = self._find()
+        if self._logbook is not None:
+            self._scales.index_copy_(0, self._place, fleet.scale[None])  # the step will change it
+        seen = fleet.looked(self._window, self._target, self._there, len(self._lags), self._stored)
         output = seen.trace.output
         learned = output.shape[1] - 1  # nothing is learned from the window that is forecast from
         trace, pull, weights = seen.trace.first(learned), seen.pull[:, :learned], seen.weights[:, :learned]
@@ -173,23 +189,26 @@ class Loop(Stream):
             keep(mask, *zip((natural.mean, natural.variance, natural.since), seen.averages, strict=True))
             counts["refreshes"] += due & mask
         self._settle(control, active, sane, mask)
-        self._remember(active, output)
+        self._remember(active, whole, output[:, len(self._lags) - 1])
         self._forecast(output[:, -1])
 
-    def _find(self) -> Tensor:
-        """Put the step's examples into place; answers who has a new one, `(N,)`."""
-        read, taught = self._read()
-        self._window[:, 0], self._window[:, -1] = read[:, 0], read[:, 1]
-        self._target[:, 0] = taught
+    def _find(self) -> tuple[Tensor, Tensor]:
+        """Put the step's examples into place; answers who has a label `(N,)`, and all labels of the oldest `(N, m)`."""
+        new, (read, taught, there) = len(self._lags), self._read_all()
+        self._window[:, :new], self._window[:, -1] = read[:, :-1], read[:, -1]
+        self._target[:, :new] = taught
+        if self._hidden is not None:
+            self._target[:, :new].masked_fill_(self._hidden, torch.nan)
+            self._there[:, :new] = there
         if self._shelf is not None:
             chosen = self._drawn("chosen")
             old = self._shelf.there(chosen)
-            self._there[:, 1:-1] = old
-            self._window[:, 1:-1] = self._shelf.read(0, chosen)
-            self._target[:, 1:-1] = torch.where(old[:, :, None], self._shelf.read(1, chosen), torch.nan)
+            self._there[:, new:-1] = old
+            self._window[:, new:-1] = self._shelf.read(0, chosen)
+            self._target[:, new:-1] = torch.where(old[:, :, None], self._shelf.read(1, chosen), torch.nan)
             if self._stored is not None:
                 self._stored[:, :-1] = self._shelf.read(2, chosen)
-        return self._target[:, 0].isfinite().any(1)
+        return self._target[:, :new].isfinite().flatten(1).any(1), taught[:, -1]
 
     def _refresh(self, control: Control, seen: Looked) -> None:
         """New curvature for those that are due, new inverses for those whose damping has drifted.
@@ -260,12 +279,13 @@ class Loop(Stream):
 
         control.when(self._astray, restore)
 
-    def _remember(self, active: Tensor, output: Tensor) -> None:
-        """Offer the example that was learned to the memories."""
+    def _remember(self, active: Tensor, whole: Tensor, output: Tensor) -> None:
+        """Offer the oldest of the new examples, whose labels `(N, m)` have all come, to the memories."""
         if self._shelf is None:
             return
-        new, farthest = output[:, 0], self.fleet.shape.frame.farthest
         distil = self._stored is not None
-        sound = (new.abs() < farthest if distil else new.isfinite()).all(1)
-        extra = (new,) if distil else ()
-        self._shelf.add(active & sound, self._drawn("kept"), self._window[:, 0], self._target[:, 0], *extra)
+        sound = (output.abs() < self.fleet.shape.frame.farthest if distil else output.isfinite()).all(1)
+        if self._hidden is not None:  # who has something to learn may have it from a younger one
+            sound = sound & whole.isfinite().any(1)
+        extra = (output,) if distil else ()
+        self._shelf.add(active & sound, self._drawn("kept"), self._window[:, len(self._lags) - 1], whole, *extra)
