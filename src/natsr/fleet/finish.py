@@ -76,40 +76,22 @@ class Finishes:
             self._optimizer.state[row] = moments
 
 
-class Moments:
-    """The same steps as plain arithmetic on all learners at once, masked on the device: nobody looks at the mask.
+class Adaptive:
+    """AdamW as plain arithmetic on all learners at once, masked on the device: nobody looks at the mask.
 
     Args:
-        finish: Whose state is taken over; `give_back` returns it.
-        rates: `(N,)`.
         weights: `(N, P)`; shared, and moved in place.
+        rates: `(N,)`; shared, and looked at in every step.
+        decay: Of the weights.
     """
 
-    def __init__(self, finish: Finishes, rates: Tensor, weights: Tensor) -> None:
-        self._finish, self._weights, self.rates = finish, weights, rates
-        self._adaptive = torch.tensor(finish.adaptive, device=weights.device)
-        self._some, self._all = any(finish.adaptive), all(finish.adaptive)
-        if not self._some:
-            return
+    def __init__(self, weights: Tensor, rates: Tensor, decay: float = DECAY) -> None:
+        self._weights, self.rates, self._decay = weights, rates, decay
         self._taken = torch.zeros_like(rates)
         self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
-        for number in range(len(weights)):
-            state = finish.state_dict(number)
-            for name, part in (("exp_avg", self._mean), ("exp_avg_sq", self._square), ("step", self._taken)):
-                if isinstance(value := state.get(name), Tensor):
-                    part[number] = value
 
     def step(self, directions: Tensor, mask: Tensor) -> None:
         """Move the weights of the learners in the mask against their directions."""
-        if not self._all:
-            rates = torch.where(mask & ~self._adaptive, self.rates, 0.0)
-            if not cuda.blend(self._weights, directions, torch.ones_like(rates), -rates):
-                self._weights.addcmul_(directions, -rates.to(directions)[:, None])
-        if self._some:
-            self._adapt(directions, mask & self._adaptive)
-
-    def _adapt(self, directions: Tensor, mask: Tensor) -> None:
-        """A step of AdamW for the learners in the mask."""
         rates = torch.where(mask, self.rates, 0.0)
         if directions.is_cuda and self._fused(directions, mask, rates):
             return
@@ -121,10 +103,10 @@ class Moments:
         directions = torch.where(mask[:, None], directions, 0.0)
         self._taken += mask
         taken = self._taken.clamp(min=1)
-        self._mean.lerp_(directions, spread(mask * (1 - first)))
-        self._square.lerp_(directions.square(), spread(mask * (1 - second)))
+        self._mean.lerp_(directions, spread(mask) * (1 - first))
+        self._square.lerp_(directions.square(), spread(mask) * (1 - second))
         below = self._square.sqrt().mul_(spread((1 - second**taken).rsqrt())).add_(EPS)
-        self._weights.mul_(spread(1 - rates * DECAY))
+        self._weights.mul_(spread(1 - rates * self._decay))
         self._weights.addcdiv_(self._mean * spread(-rates / (1 - first**taken)), below)
 
     def _fused(self, directions: Tensor, mask: Tensor, rates: Tensor) -> bool:
@@ -136,11 +118,50 @@ class Moments:
         taken = self._taken.clamp(min=1)
         ones = torch.ones_like(rates)
         parts = (ones * (1 - first), ones * (1 - second), (1 - second**taken).rsqrt(), ones * EPS)
-        how = torch.stack([mask.to(rates), *parts, rates / (1 - first**taken), 1 - rates * DECAY], 1)
+        how = torch.stack([mask.to(rates), *parts, rates / (1 - first**taken), 1 - rates * self._decay], 1)
         return cuda.adamw((self._weights, self._mean, self._square), directions, how)
+
+    def load(self, number: int, state: State) -> None:
+        """Take over what one learner's wrote."""
+        for name, part in (("exp_avg", self._mean), ("exp_avg_sq", self._square), ("step", self._taken)):
+            if isinstance(value := state.get(name), Tensor):
+                part[number] = value
+
+    def state_dict(self, number: int) -> State:
+        """One learner's, as `natsr.forecasters.finish` would write it."""
+        moments = {"exp_avg": self._mean[number].clone(), "exp_avg_sq": self._square[number].clone()}
+        return {**moments, "step": self._taken[number].float()} if bool(self._taken[number]) else {}
+
+
+class Moments:
+    """The steps of `Finishes`, masked on the device.
+
+    Args:
+        finish: Whose state is taken over; `give_back` returns it.
+        rates: `(N,)`.
+        weights: `(N, P)`; shared, and moved in place.
+    """
+
+    def __init__(self, finish: Finishes, rates: Tensor, weights: Tensor) -> None:
+        self._finish, self._weights, self.rates = finish, weights, rates
+        self._moving = torch.tensor(finish.adaptive, device=weights.device)
+        self._all = all(finish.adaptive)
+        self._adaptive = Adaptive(weights, rates) if any(finish.adaptive) else None
+        if self._adaptive is not None:
+            for number in range(len(weights)):
+                self._adaptive.load(number, finish.state_dict(number))
+
+    def step(self, directions: Tensor, mask: Tensor) -> None:
+        """Move the weights of the learners in the mask against their directions."""
+        if not self._all:
+            rates = torch.where(mask & ~self._moving, self.rates, 0.0)
+            if not cuda.blend(self._weights, directions, torch.ones_like(rates), -rates):
+                self._weights.addcmul_(directions, -rates.to(directions)[:, None])
+        if self._adaptive is not None:
+            self._adaptive.step(directions, mask & self._moving)
 
     def give_back(self) -> None:
         """Let the optimizer go on from here."""
-        for number in range(len(self._weights)) if self._some else ():
-            moments = {"exp_avg": self._mean[number], "exp_avg_sq": self._square[number]}
-            self._finish.load(number, {**moments, "step": self._taken[number].float()})
+        if self._adaptive is not None:
+            for number in range(len(self._weights)):
+                self._finish.load(number, self._adaptive.state_dict(number))

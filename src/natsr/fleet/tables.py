@@ -8,6 +8,7 @@ depend on its own generator alone, so they are the same whoever is stepped besid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +40,38 @@ class Streams:
     def orders(self, size: int) -> Tensor:
         """A permutation of `size` numbers for each learner, `(N, size)`."""
         return torch.stack([torch.randperm(size, generator=one, device=self._device) for one in self._generators])
+
+
+class Draw(NamedTuple):
+    """A mask that a step wants for each learner: zeros at a rate, and ones that are scaled up to keep the mean."""
+
+    shape: tuple[int, ...]
+    rate: float
+
+
+class Masks:
+    """Masks for many steps ahead, at their place.
+
+    Args:
+        draws: What each step wants.
+        rows: Steps.
+        learners: How many there are.
+        like: Gives type and place.
+    """
+
+    def __init__(self, draws: Sequence[Draw], rows: int, learners: int, like: Tensor) -> None:
+        self._draws = draws
+        self._tables = [like.new_ones(rows, learners, *one.shape) if one.rate > 0 else None for one in draws]
+
+    def draw(self, streams: Streams) -> None:
+        """New ones."""
+        for one, table in zip(self._draws, self._tables, strict=True):
+            if table is not None:
+                table.copy_((streams.uniform(len(table), *one.shape) >= one.rate) / (1 - one.rate))
+
+    def at(self, place: Tensor) -> list[Tensor | None]:
+        """Those of one step, `(N, …)` each; nothing where nothing is dropped."""
+        return [None if table is None else table.index_select(0, place)[0] for table in self._tables]
 
 
 def choices(keys: Tensor, sizes: Tensor, count: int) -> Tensor:

@@ -99,6 +99,15 @@ class Mixing:
         self.passing.zero_()
         self._finish_lasting, self._finish_weights = AdamW(self.rate, decay=0.0), AdamW(self.rate, decay=0.0)
 
+    def histories(self) -> tuple[State, State]:
+        """What the optimisers of long-term weights and small network carry on."""
+        return self._finish_lasting.state_dict(), self._finish_weights.state_dict()
+
+    def go_on(self, lasting: State, weights: State) -> None:
+        """Let the optimisers go on from `histories`."""
+        self._finish_lasting.load_state_dict(lasting)
+        self._finish_weights.load_state_dict(weights)
+
     def mixed(self, first: Tensor, second: Tensor) -> Tensor:
         """The mixture of forecasts `(B, m)`."""
         share = torch.sigmoid(self.lasting + self.passing).repeat(self.task.horizon)

@@ -125,14 +125,16 @@ def limited(memory: Tensor) -> Tensor:
     return memory / norm.clamp(min=1.0)
 
 
-def calibrated(adapter: Adapter, flat: Tensor, averages: Averages, recall: Recall, begun: bool | Tensor) -> Calibration:
+def calibrated(
+    adapter: Adapter, flat: Tensor, averages: Averages, recall: Recall | None, begun: bool | Tensor
+) -> Calibration:
     """The coefficients of the next pass; changes nothing.
 
     Args:
         adapter: Which layers.
         flat: The network's weights.
         averages: What the layers remember.
-        recall: How the memory is read and written.
+        recall: How the memory is read and written; `None`: no layer asks it.
         begun: Whether a pass has been learned from: the very first does not enter the average of coefficients. Of
             several networks, `(N,)`.
     """
@@ -147,7 +149,7 @@ def calibrated(adapter: Adapter, flat: Tensor, averages: Averages, recall: Recal
         query = averages.query
     asks, memory = averages.apart[..., None, None], None
     own = torch.where(asks, APART, 1.0).to(given)
-    if flat.ndim > 1 or bool(asks.any()):  # of several networks nobody looks
+    if recall is not None and (flat.ndim > 1 or bool(asks.any())):  # of several networks nobody looks
         read, after = recalled(averages.memory, query.flatten(-2), recall)
         given = torch.where(asks, torch.lerp(read.view_as(given), given, APART), given)
         memory = torch.where(asks, after, averages.memory)

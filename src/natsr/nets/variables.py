@@ -101,9 +101,9 @@ class VariablesTCN:
             blocks, skip = [], x
             for dilation in self.dilations:
                 skip = x
-                patches1 = _patches(gelu(x), C, dilation)
+                patches1 = patches(gelu(x), C, dilation)
                 mid = _affine(patches1, next(affine))
-                patches2 = _patches(gelu(mid), C, dilation)
+                patches2 = patches(gelu(mid), C, dilation)
                 y = _affine(patches2, next(affine))
                 blocks.append((x, patches1, mid, patches2))
                 x = y.add_(x) if dilation != self.dilations[-1] else y.add_(_affine(skip, next(affine)))
@@ -135,8 +135,8 @@ class VariablesTCN:
             for dilation, (before1, patches1, before2, patches2) in zip(
                 reversed(self.dilations), reversed(trace.blocks), strict=True
             ):
-                g = torch.ops.aten.gelu_backward(_unpatch(back(patches2, g), C, dilation), before2)
-                g = torch.ops.aten.gelu_backward(_unpatch(back(patches1, g), C, dilation), before1)
+                g = torch.ops.aten.gelu_backward(unpatched(back(patches2, g), C, dilation), before2)
+                g = torch.ops.aten.gelu_backward(unpatched(back(patches1, g), C, dilation), before1)
                 skip = g = g.add_(skip)
             back(trace.rows, g)
         return self._flat
@@ -146,7 +146,7 @@ def _affine(x: Tensor, layer: Affine) -> Tensor:
     return torch.addmm(layer.bias, x, layer.matrix)
 
 
-def _patches(x: Tensor, columns: int, dilation: int) -> Tensor:
+def patches(x: Tensor, columns: int, dilation: int) -> Tensor:
     """What each column sees of `(B·C, c)`: its neighbour before, itself and the one after, `(B·C, 3c)`; or itself."""
     if dilation >= columns:
         return x
@@ -156,8 +156,8 @@ def _patches(x: Tensor, columns: int, dilation: int) -> Tensor:
     return padded.as_strided((B, columns, 3, c), (n * c, c, dilation * c, 1)).reshape(B * columns, 3 * c)
 
 
-def _unpatch(g: Tensor, columns: int, dilation: int) -> Tensor:
-    """The adjoint of `_patches`."""
+def unpatched(g: Tensor, columns: int, dilation: int) -> Tensor:
+    """The adjoint of `patches`."""
     if dilation >= columns:
         return g
     parts = g.view(-1, columns, 3, g.shape[1] // 3)
