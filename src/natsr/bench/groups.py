@@ -8,7 +8,7 @@ to rounding; the seconds of a cell are its share of those that all of them took.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import torch
 
@@ -19,7 +19,8 @@ from natsr.evaluate import Moment, evaluate
 from natsr.fleet.choice import SIZE, Way, chosen
 from natsr.fleet.compiled import Compiled
 from natsr.fleet.instep import in_step
-from natsr.fleet.shape import Shape, shape_of
+from natsr.fleet.shape import shape_of
+from natsr.fleet.walk import kind_of
 from natsr.forecasters.base import Forecaster, Progress, silent
 from natsr.types import NatsrError
 
@@ -71,7 +72,7 @@ def run(cells: Sequence[Cell], progress: Progress = silent, way: Way | None = No
 
 def _shapes(group: Sequence[Cell], alone: list[Cell]) -> list[list[Made]]:
     """Cells with their forecasters, by shape; those that run alone are put there."""
-    found: dict[Shape, list[Made]] = {}
+    found: dict[Hashable, list[Made]] = {}
     try:
         task = (
             load_for(group[0]).task(group[0].window, group[0].horizon)
@@ -89,8 +90,10 @@ def _shapes(group: Sequence[Cell], alone: list[Cell]) -> list[list[Made]]:
         except NatsrError:
             alone.append(cell)
             continue
-        shape = shape_of(forecaster)
-        if isinstance(shape, str):
+        shape: Hashable = shape_of(forecaster)
+        if isinstance(shape, str):  # FSNet and OneNet walk together on a GPU only
+            shape = kind_of(forecaster) if cell.device != "cpu" else None
+        if shape is None:
             alone.append(cell)
         else:
             found.setdefault(shape, []).append((cell, forecaster))

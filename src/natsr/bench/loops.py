@@ -1,9 +1,9 @@
 """Cells on a GPU, many at once: each group of one shape goes along its stream by itself, and nobody waits for a step.
 
-A group (`natsr.bench.groups`) is warmed up (`natsr.fleet.school`) and run (`natsr.fleet.loop`) on a stream of its own.
-The host hands out chunks of steps to whichever group has nearly run out of them; the GPU works on all of them beside
-each other. The seconds of a cell are its share of those that its group took, the others running beside it. Intervals
-are made of the forecasts when a group has ended (`natsr.bench.desk`).
+A group (`natsr.bench.groups`) is warmed up (`natsr.fleet.school`) and run (`natsr.fleet.loop`; FSNet and OneNet:
+`natsr.fleet.walk`) on a stream of its own. The host hands out chunks of steps to whichever group has nearly run out of
+them; the GPU works on all of them beside each other. The seconds of a cell are its share of those that its group took,
+the others running beside it. Intervals are made of the forecasts when a group has ended (`natsr.bench.desk`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from natsr.fleet.loop import Loop, loopable
 from natsr.fleet.school import School
 from natsr.fleet.shape import shape_of
 from natsr.fleet.together import Together
+from natsr.fleet.walk import Walk, crew, kind_of
 from natsr.forecasters.base import Forecaster
 from natsr.metrics import Scores, naive_error
 from natsr.types import NatsrError
@@ -43,9 +44,11 @@ Made = tuple[Cell, Forecaster]
 
 def fits(members: Sequence[Made]) -> bool:
     """Whether a group of one shape can go along its stream on the GPU alone."""
-    _, forecaster = members[0]
+    cell, forecaster = members[0]
     shape = shape_of(forecaster)
-    return not isinstance(shape, str) and shape.device.type == "cuda" and loopable(shape)
+    if isinstance(shape, str):
+        return kind_of(forecaster) is not None and cell.device.startswith("cuda")
+    return shape.device.type == "cuda" and loopable(shape)
 
 
 def run(groups: Sequence[Sequence[Made]], at_once: int = AT_ONCE, workers: int | None = None) -> Iterator[list[Result]]:
@@ -98,8 +101,8 @@ def _merged(groups: Sequence[Sequence[Made]]) -> list[list[Made]]:
         data = _data_of(cell)
         about = (cell.protocol, cell.part, cell.max_steps, cell.intervals, data.borders, len(data.rows.inputs))
         shape = shape_of(forecaster)
-        assert not isinstance(shape, str)
-        found.setdefault((replace(shape, adaptive=False), *about), []).extend(members)
+        common = kind_of(forecaster) if isinstance(shape, str) else replace(shape, adaptive=False)
+        found.setdefault((common, *about), []).extend(members)
     return [made for _, made in sorted(found.items(), key=lambda pair: -_data_of(pair[1][0][0]).borders.online)]
 
 
@@ -121,9 +124,10 @@ class _Trip:
         self._data = [_data_of(cell) for cell in self.cells]
         borders = self._data[0].borders
         self._borders = rehearsal(borders) if self.cells[0].part == "validation" else borders
-        self._fleet = Together([forecaster for _, forecaster in members])
+        forecasters = [forecaster for _, forecaster in members]
+        self._fleet = crew(forecasters) if kind_of(forecasters[0]) is not None else Together(forecasters)
         self._rows = [data.rows for data in self._data]
-        self._stage: School | Loop = School(self._fleet, self._rows, (self._borders.train, self._borders.valid))
+        self._stage: School | Loop | Walk = School(self._fleet, self._rows, (self._borders.train, self._borders.valid))
         self._marks: deque[Mark] = deque()
         self._began, self._warm_seconds = time.perf_counter(), 0.0
         self.end: _End | None = None
@@ -151,9 +155,10 @@ class _Trip:
         now, first = time.perf_counter(), self.cells[0]
         self._warm_seconds, self._began = now - self._began, now
         part = (self._borders.valid, self._borders.online)
-        self._stage = Loop(self._fleet, self._rows, part, first.protocol, first.max_steps, first.intervals)
+        how = (self._rows, part, first.protocol, first.max_steps, first.intervals)
+        self._stage = Loop(self._fleet, *how) if isinstance(self._fleet, Together) else Walk(self._fleet, *how)
 
-    def _handed_in(self, loop: Loop) -> _End:
+    def _handed_in(self, loop: Loop | Walk) -> _End:
         seconds = (time.perf_counter() - self._began) / len(self.cells)
         pending = []
         for number, (data, *sums) in enumerate(zip(self._data, *loop.sums(), strict=True)):

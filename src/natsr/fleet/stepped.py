@@ -171,13 +171,13 @@ class Stepped(abc.ABC):
 
         Args:
             control: Where a step asks.
-            window: That of the new example, and the one to forecast from, `(N, 2, L, D)`.
-            target: What the example teaches, `(N, m)`; nothing, where nothing of it is known.
+            window: Those of the new examples, and the one to forecast from, `(N, B + 1, L, D)`.
+            target: What the examples teach, `(N, B, m)`; nothing, where nothing of them is known.
             masks: What `draws` asked for.
         """
-        counts, labels = self.counts, self.labels(target[:, None])
+        counts, labels = self.counts, self.labels(target)
         seen = self.look(window, labels, masks, online=True)
-        active, readable = labels.known.flatten(1).any(1), window[:, 0].flatten(1).isfinite().all(1)
+        active, readable = labels.known.flatten(1).any(1), window[:, :-1].flatten(1).isfinite().all(1)
         counts["steps"] += active
         wanted, sane = active & readable, seen.farthest < self.frame.farthest
         kept = wanted & sane & (counts["steps"] % _SANE_EVERY == 0)
@@ -198,6 +198,10 @@ class Stepped(abc.ABC):
     def _restore(self, who: Tensor) -> None:
         for copy, part in zip(self.sane, self.vital(), strict=True):
             keep(_over(who, part), (part, copy))
+
+    def info(self, number: int) -> dict[str, float]:
+        """What one may want to look at in a learner, as it was when it was given back."""
+        return self.forecasters[number].info()
 
     def give_back(self) -> None:
         """Bring the forecasters up to date."""

@@ -118,20 +118,12 @@ class Stream(Journey):
         """Whether a learner says how large its errors are; then each run puts that into `_scales`."""
         return False
 
-    def _read(self) -> tuple[Tensor, Tensor]:
-        """The windows of this run's example and of the origin to forecast from, `(N, 2, L, D)`; its labels, `(N, m)`.
-
-        Where there is no example, no label is known.
-        """
-        windows, taught, _ = self._read_all()
-        return windows, taught[:, -1]
-
     def _read_all(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The same of `B` examples, the youngest first.
+        """This run's `B` examples, the youngest first; where there is none, no label is known.
 
         Returns:
-            Windows, `(N, B + 1, L, D)`; all labels, `(N, B, m)`, those in `_hidden` too, which may not be learned yet;
-            and which examples there are, `(B,)`.
+            Their windows and that of the origin to forecast from, `(N, B + 1, L, D)`; all labels, `(N, B, m)`, those in
+            `_hidden` too, which may not be learned yet; and which examples there are, `(B,)`.
         """
         course, origin = self.course, self._run + self.first
         examples = (origin - self._lags).clamp(min=self.first)
