@@ -144,6 +144,24 @@ def test_groups_go_along_their_streams_beside_each_other(dataset: str, intervals
         assert ("crps" in results[one.key].numbers) == intervals
 
 
+def test_fsnet_and_onenet_go_along_their_streams_too(dataset: str) -> None:
+    """Nothing is random without a warm-up and dropout; squared and absolute errors are one group."""
+    small: tuple[tuple[str, Option], ...] = (("width", 4), ("depth", 2), ("top", 8), ("epochs", 0))
+    plain = {"fsnet": small, "onenet": (*small, ("mixing_dropout", 0.0))}
+    cells = [
+        Cell(f"{kind}{loss}", dataset, horizon=2, window=8, options=plain[kind], protocol=protocol, max_steps=15)
+        for kind in plain
+        for loss in ("", "_mae")
+        for protocol in ("honest", "partial")
+    ]
+    members = [made_for(cell) for cell in cells]
+    results = [result for some in loops.run(members, workers=0) for result in some]
+    assert len(results) == len(cells)
+    for cell in cells:
+        same(by_key(results)[cell.key], run_cell(cell))
+    assert not any(loops.fits(one) for one in members)  # on a CPU they have a faster step of their own
+
+
 def test_processes_make_the_intervals(dataset: str) -> None:
     cells = [Cell("natsr", dataset, horizon=2, window=8, options=SMALL, max_steps=20, seed=seed) for seed in range(2)]
     here, there = (by_key(next(loops.run([made_for(*cells)], workers=workers))) for workers in (0, 1))

@@ -11,6 +11,7 @@ from natsr.fleet import journey
 from natsr.fleet.loop import Loop
 from natsr.fleet.school import School
 from natsr.fleet.together import Together
+from natsr.fleet.walk import Walk, crew
 from natsr.native import cuda
 from natsr.recipes import make
 
@@ -35,6 +36,26 @@ def test_a_recorded_loop_is_the_loop_at_once(method: str, monkeypatch: pytest.Mo
     recorded = sums_of(fleet_of(method))
     monkeypatch.setattr(journey, "_AT_ONCE", 10**9)
     for one, other in zip(recorded, sums_of(fleet_of(method)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3)
+
+
+def walked(kind: str, device: str = "cuda") -> tuple[np.ndarray, ...]:
+    """FSNet and OneNet, taught and then on their way."""
+    small = {"width": 6, "depth": 3, "top": 12, "epochs": 2}
+    names = (kind, f"{kind}_mae", kind)
+    group = crew([make(name, TASK, seed=seed, options=small, device=device) for seed, name in enumerate(names)])
+    School(group, [wave(0)] * 3, (WARM, START)).run()
+    walk = Walk(group, [wave(0)] * 3, (START, ROWS))
+    walk.run()
+    return walk.sums()
+
+
+@pytest.mark.parametrize("kind", ["fsnet", "onenet"])
+def test_a_recorded_walk_is_the_walk_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = walked(kind)
+    assert all(np.isfinite(part).all() for part in recorded)
+    monkeypatch.setattr(journey, "_AT_ONCE", 10**9)
+    for one, other in zip(recorded, walked(kind), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
