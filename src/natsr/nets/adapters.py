@@ -116,7 +116,7 @@ def fresh(adapter: Adapter, generator: torch.Generator, like: Tensor) -> Average
     memory = torch.empty(n, size, COLUMNS, dtype=like.dtype).uniform_(-reach, reach, generator=generator)
     memory = torch.stack([limited(one) for one in memory]).to(like)
     query = torch.zeros(n, run.inputs, adapter.given).to(like)
-    return Averages(slow, slow.clone(), query, memory, torch.zeros(n, dtype=torch.bool))
+    return Averages(slow, slow.clone(), query, memory, torch.zeros(n, dtype=torch.bool, device=like.device))
 
 
 def limited(memory: Tensor) -> Tensor:

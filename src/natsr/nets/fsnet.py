@@ -56,7 +56,7 @@ class AdaptedTCN:
         self.adapters, _ = laid_out(convolutions, len(body.weights))
         for run in convolutions:
             run.view(body.weights)[:, -1].zero_()  # as published: biases begin at zero
-        self.weights = with_room(torch.cat([body.weights, drawn]))
+        self.weights = with_room(torch.cat([body.weights, drawn.to(body.weights)]))
         self.averages: list[Averages] = [fresh(adapter, generator, self.weights) for adapter in self.adapters]
         self.begun = False  # whether a pass has been learned from
         self._calibrations: Sequence[Calibration] | None = None  # in torch; made where they are needed
