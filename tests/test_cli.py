@@ -312,7 +312,7 @@ def swapped(lines: list[str]) -> list[str]:
     [
         (lambda lines: [line.split(",", 1)[1] for line in lines], "time"),
         (lambda lines: [*lines[:50], lines[50].rsplit(",", 1)[0] + ",broken", *lines[51:]], "broken"),
-        (lambda lines: [*lines[:50], lines[49], *lines[50:]], "each time once"),
+        (lambda lines: [*lines[:50], lines[49] + "1", *lines[50:]], "each time once"),
         (swapped, "order|before|sort"),
         (lambda lines: lines[:40], "expected at least window"),
     ],

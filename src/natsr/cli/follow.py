@@ -13,11 +13,10 @@ goes on from it: rows that it has taken before are refused as late.
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,35 +24,26 @@ from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 import typer
 
-from natsr.cli import given
+from natsr.cli import given, lines
+from natsr.cli.lines import Line, cell, is_number
 from natsr.cli.run import Run
 from natsr.cli.show import note
+from natsr.data.months import months_between
 from natsr.data.series import unknown
 from natsr.intake import stamp
 from natsr.live import LEVELS, Live
 from natsr.state import MANIFEST
 from natsr.types import DataError, OptionError
 
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
+SHORTEST_MONTH = 28 * 86400
 EVERY = 100  # rows between two savings of the state
 TERMINATED = 128 + signal.SIGTERM
-FUTURE = "future"  # the plan in a JSON line
-TIME_NAMES = ("time", "date", "datetime", "timestamp", "ts")
-
-
-class Line(NamedTuple):
-    """A row of the input: its time, and its cells by column."""
-
-    number: int
-    time: str
-    cells: Mapping[str, str]
-    wrong: str | None = None  # why the line is no row at all
-    future: Mapping[str, Any] | None = None  # the plan, where it does not come in cells
 
 
 class Kept:
@@ -107,29 +97,63 @@ def follow(settings: Run) -> None:
     torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
     check(settings)
     levels = levels_of(settings.levels)
+    check_folder(settings.state)
     resumed = resume(settings.state)
-    columns, lines = opened(settings, resumed)
+    columns, rows = opened(settings, resumed)
     note(f"forecasting {', '.join(columns)}, {resumed.horizon if resumed else settings.horizon} rows ahead")
     waiting: list[Line] = []
-    live = resumed
+    live = resumed or (made(settings, columns, settings.freq) if settings.freq else None)
     while live is None:  # the first row is answered when the second has shown how far apart they are
-        line = next(lines, None)
+        line = next(rows, None)
         if line is None:
             break
+        if (wrong := wrong_with(line)) is not None:
+            say(wrong)  # at once: it may be that no row will ever be right
+            continue
         waiting.append(line)
-        freq = settings.freq or step_between(waiting)
+        freq = step_between(waiting)
         live = made(settings, columns, freq) if freq is not None else None
     if live is not None:
         kept = Kept(live, settings.state)
         with kept.saving():
-            for line in chain(waiting, lines):
-                typer.echo(json.dumps(kept.answered(line, levels), allow_nan=False))
-                sys.stdout.flush()
+            for line in chain(waiting, rows):
+                say(kept.answered(line, levels))
     elif waiting:
         raise DataError(
             f"standard input ended after {len(waiting)} row(s) with a time, which do not tell how far apart rows are; "
             "say it with --freq"
         )
+    else:
+        raise DataError("standard input ended and no row of it could be used, expected some; see what was refused")
+
+
+def say(answer: Mapping[str, Any]) -> None:
+    """One line, at once."""
+    typer.echo(json.dumps(answer, allow_nan=False))
+    sys.stdout.flush()
+
+
+def wrong_with(line: Line) -> dict[str, Any] | None:
+    """Why a line tells nothing of how far apart rows are, as an answer."""
+    try:
+        if line.wrong is not None:
+            raise DataError(line.wrong)
+        stamp(line.time)
+    except DataError as error:
+        return {"time": line.time, "refused": f"line {line.number}: {error}"}
+    return None
+
+
+def check_folder(folder: Path | None) -> None:
+    """Refuse a folder in which nothing can be kept, before there is something to keep."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OptionError(f"--state {folder} cannot be written: {error}; expected a folder of your own") from error
 
 
 def resume(folder: Path | None) -> Live | None:
@@ -190,27 +214,23 @@ def opened(settings: Run, resumed: Live | None = None) -> tuple[list[str], Itera
     Raises:
         DataError: There is no header, or it lacks a column that was asked for.
     """
-    first_line = next((text for text in sys.stdin if text.strip()), "")
-    texts = chain([first_line], sys.stdin)
-    objects = first_line.lstrip().startswith("{")
-    reader = csv.reader(texts)
-    header = _header(list(_object(first_line)) if objects else next(reader, []))
-    time = settings.time or next((name for name in header if name.lower() in TIME_NAMES), header[0])
-    if time not in header:
-        raise DataError(unknown("time column", time, header, "the header"))
-    others = [name for name in header if name != time and not (objects and name == FUTURE)]
-    lines = _objects(texts, time) if objects else _lines(reader, header, time, others)
+    given_in = lines.opened(settings.time)
+    if given_in.time not in given_in.header:
+        raise DataError(unknown("time column", given_in.time, given_in.header, "the header"))
+    others = given_in.others
     beside = beside_of(settings, resumed)
     for name in beside:
         if name not in others:
             raise DataError(unknown("column", name, others, "the header"))
-    columns, lines = _columns(settings, resumed, others, beside, lines)
+    columns, rows = _columns(settings, resumed, others, beside, given_in.lines)
     for name in columns:
         if name not in others:
             raise DataError(unknown("target", name, others, "the header"))
     if not columns:
-        raise DataError(f"the header is {','.join(header)}, expected a column of numbers beside {time}")
-    return columns, lines
+        raise DataError(
+            f"the header is {','.join(given_in.header)}, expected a column of numbers beside {given_in.time}"
+        )
+    return columns, rows
 
 
 def some(text: str, what: str) -> tuple[str, ...]:
@@ -226,22 +246,22 @@ def beside_of(settings: Run, resumed: Live | None) -> tuple[str, ...]:
 
 
 def _columns(
-    settings: Run, resumed: Live | None, others: Sequence[str], beside: Sequence[str], lines: Iterator[Line]
+    settings: Run, resumed: Live | None, others: Sequence[str], beside: Sequence[str], rows: Iterator[Line]
 ) -> tuple[list[str], Iterator[Line]]:
     """Those to forecast; where all are, the first row shows which hold numbers, and comes again."""
     if resumed is not None:
-        return list(resumed.columns), lines
+        return list(resumed.columns), rows
     if settings.target != "all":
-        return list(given.names(settings.target, "target")), lines
-    first = next(lines, None)
+        return list(given.names(settings.target, "target")), rows
+    first = next(rows, None)
     if first is None:
         raise DataError("standard input ended after its header, expected rows to follow")
     plans = {planned(name, lead) for name in beside for lead in range(1, settings.horizon + 1)}
     rest = [name for name in others if name not in plans and name not in beside]
-    columns = [name for name in rest if _is_number(first.cells.get(name, ""), name)]
+    columns = [name for name in rest if is_number(first.cells.get(name, ""), name)]
     if len(columns) < len(rest):
         note(f"left out, for they hold text: {', '.join(name for name in rest if name not in columns)}")
-    return columns, chain([first], lines)
+    return columns, chain([first], rows)
 
 
 def planned(name: str, lead: int) -> str:
@@ -253,73 +273,23 @@ def planned(name: str, lead: int) -> str:
     return f"{name}+{lead}"
 
 
-def _header(names: Sequence[str]) -> list[str]:
-    """The names of the columns, each once."""
-    header = [name.strip() for name in names]
-    if not header:
-        raise DataError("standard input ended before a header came, expected CSV with the names in its first line")
-    if len(set(header)) < len(header):
-        raise DataError(f"the header is {','.join(header)}, expected each name once")
-    return header
+def step_between(rows: Sequence[Line]) -> timedelta | None:
+    """The time between the first two rows that differ in time.
 
-
-def _lines(rows: Iterator[list[str]], header: Sequence[str], time: str, others: Sequence[str]) -> Iterator[Line]:
-    for number, row in enumerate(rows, 2):
-        if row:
-            cells = dict(zip(header, row, strict=False))  # a row that is too short misses its last values
-            yield Line(number, cells.get(time, ""), {name: cells.get(name, "") for name in others})
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise DataError(f'it is no JSON: {error}; expected an object such as {{"time": …, "load": 1.5}}') from None
-    if not isinstance(found, dict):
-        raise DataError(f"it is a {type(found).__name__}, expected an object with a time and values")
-    return found
-
-
-def _objects(texts: Iterator[str], time: str) -> Iterator[Line]:
-    """Rows from JSON lines; a column that an object lacks is missing."""
-    for number, text in enumerate(texts, 1):
-        if not text.strip():
-            continue
-        try:
-            found = _object(text)
-        except DataError as error:
-            yield Line(number, "", {}, str(error))
-            continue
-        future = found.pop(FUTURE) if isinstance(found.get(FUTURE), dict) else None
-        cells = {name: _as_text(value) for name, value in found.items() if name != time}
-        yield Line(number, str(found.get(time, "")), cells, future=future)
-
-
-def _as_text(value: object) -> str:
-    """A JSON value as a cell of CSV; true and false count as 1 and 0."""
-    if value is None:
-        return ""
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def _is_number(text: str, name: str) -> bool:
-    try:
-        cell(text, name)
-    except DataError:
-        return False
-    return True
-
-
-def step_between(lines: Sequence[Line]) -> timedelta | None:
-    """The time between the first two rows that have one."""
-    times = []
-    for line in lines:
-        try:
-            times.append(stamp(line.time))
-        except DataError:
-            continue
+    Raises:
+        DataError: It is a month, or several.
+    """
+    times = [stamp(row.time) for row in rows]
     later = [time for time in times[1:] if time > times[0]]
-    return timedelta(seconds=later[0] - times[0]) if later else None
+    if not later:
+        return None
+    first, second = (np.datetime64(time, "s") for time in (times[0], later[0]))
+    if later[0] - times[0] >= SHORTEST_MONTH and months_between(np.array([first, second])) is not None:
+        raise DataError(
+            f"the first rows, {first} and {second}, lie months apart, expected steps of one length, for months differ; "
+            "resample to days or weeks, say what the step is with --freq, or replay a file: natsr run FILE"
+        )
+    return timedelta(seconds=later[0] - times[0])
 
 
 def answered(live: Live, line: Line, levels: Sequence[float] = LEVELS) -> dict[str, Any]:
@@ -344,13 +314,3 @@ def plan_of(live: Live, line: Line) -> dict[str, list[float]] | None:
         if any(planned(name, lead) in line.cells for lead in leads)
     }
     return found or None
-
-
-def cell(text: str, name: str) -> float:
-    """A number, or NaN for a missing one."""
-    if text.strip().lower() in MISSING:
-        return math.nan
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(f"{name} is {text!r}, expected a number, or nothing for missing") from None
