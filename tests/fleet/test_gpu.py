@@ -7,13 +7,14 @@ import pytest
 import torch
 from tests.fleet.streams import NATURAL, PLAIN, ROWS, SMALL, START, TASK, WARM, wave
 
-from natsr.fleet import journey
+from natsr.fleet import journey, stream
 from natsr.fleet.loop import Loop
 from natsr.fleet.school import School
 from natsr.fleet.together import Together
 from natsr.fleet.walk import Walk, crew
 from natsr.native import cuda
 from natsr.recipes import make
+from natsr.types import ProtocolName
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 METHODS = ("ogd", "er", "derpp", "natsr", "natsr_fast")
@@ -25,17 +26,20 @@ def fleet_of(method: str, device: str = "cuda", dtype: str = "float32") -> Toget
     return Together([make(method, TASK, seed=seed, options=some, device=device) for seed, some in enumerate(options)])
 
 
-def sums_of(fleet: Together) -> tuple[np.ndarray, ...]:
-    loop = Loop(fleet, [wave(0)] * 3, (START, ROWS))
+def sums_of(fleet: Together, protocol: ProtocolName = "honest") -> tuple[np.ndarray, ...]:
+    loop = Loop(fleet, [wave(0)] * 3, (START, ROWS), protocol)
     loop.run()
     return loop.sums()
 
 
+@pytest.mark.parametrize("protocol", ["honest", "partial"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_recorded_loop_is_the_loop_at_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = sums_of(fleet_of(method))
+def test_a_recorded_loop_is_the_loop_at_once(
+    method: str, protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = sums_of(fleet_of(method), protocol)
     monkeypatch.setattr(journey, "_AT_ONCE", 10**9)
-    for one, other in zip(recorded, sums_of(fleet_of(method)), strict=True):
+    for one, other in zip(recorded, sums_of(fleet_of(method), protocol), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
@@ -57,6 +61,21 @@ def test_a_recorded_walk_is_the_walk_at_once(kind: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(journey, "_AT_ONCE", 10**9)
     for one, other in zip(recorded, walked(kind), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3)
+
+
+@pytest.mark.parametrize("protocol", ["honest", "partial"])
+def test_the_forecasts_that_are_kept_are_those_that_are_counted(
+    protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come over chunk by chunk, while the loop goes on."""
+    monkeypatch.setattr(stream, "CHUNK", 4)
+    loop = Loop(fleet_of("natsr"), [wave(0)] * 3, (START, ROWS), protocol, keep=True)
+    loop.run()
+    truth = wave(0).truth.unfold(0, TASK.horizon, 1).transpose(1, 2)[loop.first + 1 :][: loop.total].numpy()
+    for number, absolute in enumerate(loop.sums()[1]):
+        means, variances = loop.forecasts(number)
+        np.testing.assert_allclose(np.abs(truth - means).sum(0), absolute, rtol=1e-4)
+        assert variances is not None and variances.shape == (loop.total,) and len(set(variances.tolist())) > 1
 
 
 @pytest.mark.parametrize("method", ["er", "natsr"])

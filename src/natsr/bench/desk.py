@@ -1,7 +1,7 @@
 """Where forecasts are scored while more of them are made: in processes of their own, one cell each.
 
-Intervals are a loop over the rows on the host, a third of a millisecond each. A GPU that makes the forecasts of many
-cells does not wait for it.
+Intervals are a loop over the rows on the host, half a millisecond each. A GPU that makes the forecasts of many cells
+does not wait for it.
 """
 
 from __future__ import annotations
