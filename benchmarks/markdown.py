@@ -29,7 +29,7 @@ from natsr.bench.tables import (
     shown,
     verdict,
 )
-from natsr.recipes import METHODS
+from natsr.recipes import METHODS, NETWORKS
 
 #: What is shown of an honest run besides its MASE, under which heading.
 FIGURES = {
@@ -198,24 +198,58 @@ def of_grid(grid: Grid, paths: Paths) -> list[str]:
 
 #: What stands beside the MASE of the protocols for each dataset and horizon.
 HONEST = ("mae", "mse", "crps", "coverage_90", "worst_coverage_90", "ms_per_step")
+#: Methods that have no network, and cost next to nothing.
+PLAIN = ("last_value", "seasonal", "mean", "rls", "rls_mv")
 
 
-def side_by_side(published: Grid, honest: Grid, paths: Paths) -> list[str]:
-    """For each dataset and horizon a line for each method: its MASE under every protocol, then the honest figures."""
+def side_by_side(published: Sequence[Grid], honest: Grid, paths: Paths) -> list[str]:
+    """The best of each kind for each dataset and horizon; then every method under all protocols, with its figures."""
     results = results_in(paths)
     ours = in_order(honest.found(results).values())
     if not ours:
         return ["**Missing:** none of its experiments has been run yet."]
-    leaking = in_order(published.found(results).values())
+    leaking = in_order(result for grid in published for result in grid.found(results).values())
     mase = {table.protocol: table for table in build([*ours, *leaking], against_paper=True)}
     figures = [table for metric in HONEST for table in build(ours, metric) if table.protocol == "honest"]
-    lines: list[str] = []
+    lines = [*glance(mase), ""]
     for row in mase["honest"].rows:
         lines += [*_beside(row, mase, figures), ""]
     counted = f"- {len(ours)} of {len(honest.unique())} experiments have been run"
     tuned = {(r.cell.method, r.cell.protocol, r.cell.tuned_on) for r in [*ours, *leaking]}
     looked = [f"{m} ({p}) on {t}" for m, p, t in sorted(tuned) if t != "nothing" and p != "partial"]
     return [*lines, counted, f"- options were tuned: {', '.join(looked)}", made_with(ours)]
+
+
+def glance(mase: dict[str, Table]) -> list[str]:
+    """For each dataset and horizon the lowest MASE of a network under each protocol, and of what has none."""
+    kinds = (("paper", NETWORKS), ("honest", NETWORKS), ("partial", NETWORKS), ("honest", PLAIN), ("honest", ("auto",)))
+    names = ["a network, published", "honest", "partial", "no network", "auto"]
+    lines = [head("lowest MASE", names)]
+    for row in mase["honest"].rows:
+        found = [_best(mase.get(protocol), row, methods) for protocol, methods in kinds]
+        lines.append(f"| {row[0]}, H = {row[1]} | {' | '.join(found)} |")
+    return lines
+
+
+def _best(table: Table | None, row: Row, methods: Sequence[str]) -> str:
+    """The lowest mean of these methods, and whose it is."""
+    entries = {} if table is None else {c.method: e for (r, c), e in table.entries.items() if r == row}
+    means = {name: e.mean for name, e in entries.items() if name in methods and e.mean is not None}
+    if not means:
+        return MISSING
+    name = min(means, key=lambda method: means[method])
+    return f"{means[name]:.3f}" if len(methods) == 1 else f"{means[name]:.3f} {name}"
+
+
+def partly(honest: Grid, paths: Paths) -> list[str]:
+    """Every figure under `partial`, where it is not the same as `honest`."""
+    found = honest.found(results_in(paths)).values()
+    results = in_order(r for r in found if r.cell.protocol == "partial" and r.cell.horizon > 1)
+    if not results:
+        return ["**Missing:** none of its experiments has been run yet."]
+    tables = [build(results, metric)[0] for metric in FIGURES]
+    lines = [line for row in tables[0].rows for line in [*by_figure(tables, row), ""]]
+    return [*lines, made_with(results)]
 
 
 def _beside(row: Row, mase: dict[str, Table], figures: Sequence[Table]) -> list[str]:

@@ -111,6 +111,9 @@ def test_honest_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
     assert line(text, "natsr")[1:6] == ["0.97", "1.000 ± 0.100", "<u>1.600 ± 0.100</u>", "–", "**0.500 ± 0.000**"]
     # Nothing in it is random, so its first seed is all that is asked for.
     assert line(text, "rls")[1:5] == ["–", "–", "**1.400**", "1.450"]
+    assert line(text, "ETTh1, H = 24")[1:] == ["1.000 natsr", "1.600 natsr", "–", "1.400 rls", "–"]
+    partly = section(rendered(tmp_path), "Partly known labels")
+    assert line(partly, "rls")[1:6] == ["1.450", "0.500", "0.500", "0.500", "0.500"] and "H = 1*" not in partly
 
 
 def test_the_full_width_is_shown(tmp_path: Path) -> None:
