@@ -101,16 +101,21 @@ class Curvatures:
             pairs: Where most probes are zero: the examples `(n, R)` that the others belong to; `probes` are then those,
                 `(n, 1, R, m)`.
         """
-        spread, inputs = weights[chosen], [part[chosen] for part in trace.inputs]
-        picked = trace.of(chosen, pairs)
-        roots = spread if pairs is None else spread.gather(1, pairs)
+        spread = weights[chosen]
 
         def pulled() -> list[Tensor]:
-            return net.pulled(picked, probes * roots.sqrt()[:, None, :, None], chosen)
+            roots = spread if pairs is None else spread.gather(1, pairs)
+            return net.pulled(trace.of(chosen, pairs), probes * roots.sqrt()[:, None, :, None], chosen)
 
-        grads, a = self.branches.run([pulled, lambda: [_input_moment(one, spread) for one in inputs]])
-        known = self._known_moments(matrices(net.layers, net.weights[chosen]), trace.befores[-1][chosen], spread)
-        known[len(a) - 1] = torch.ones_like(spread[:, 0])  # the head's G is κ times one; the solve puts κ in
+        def inputs() -> tuple[list[Tensor], dict[int, Tensor]]:  # and what needs no probe
+            a = [_input_moment(part[chosen], spread) for part in trace.inputs]
+            known = self._known_moments(matrices(net.layers, net.weights[chosen]), trace.befores[-1][chosen], spread)
+            known[len(a) - 1] = torch.ones_like(spread[:, 0])  # the head's G is κ times one; the solve puts κ in
+            return a, known
+
+        joined = self.branches.aside(inputs)
+        grads = pulled()
+        a, known = joined()
 
         def job(index: int) -> Callable[[], Tensor]:
             return lambda: known[index] if index in known else _moment(grads[index], self.shape.probes)

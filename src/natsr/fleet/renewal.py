@@ -63,7 +63,11 @@ class Renewal:
 
     def kept(self, chosen: Tensor) -> list[Tensor]:
         """The factors of some learners as they are, `(layers, n, I, I)` of each block."""
-        return [block.factors.index_select(1, chosen) for block in self._blocks]
+
+        def job(block: _Block) -> Callable[[], Tensor]:
+            return lambda: block.factors.index_select(1, chosen)
+
+        return self._branches.run([job(block) for block in self._blocks])
 
     def blended(self, old: Sequence[Tensor], new: Sequence[Tensor], weight: Tensor) -> list[Tensor]:
         """The factors with new estimates taken in.
@@ -105,9 +109,12 @@ class Renewal:
         made = self._branches.run([job(*pair) for pair in zip(factors, pieces, strict=True)])
         fine = valid & torch.stack([flags for _, flags in made]).all(0)
         places = torch.where(fine, chosen, self._learners)
-        for block, part, (inverse, _) in zip(self._blocks, factors, made, strict=True):
-            block.factors.index_copy_(1, places, part)
-            block.inverses.index_copy_(1, places, inverse)
+
+        def copied(block: _Block, part: Tensor, inverse: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+            return lambda: (block.factors.index_copy_(1, places, part), block.inverses.index_copy_(1, places, inverse))
+
+        triples = zip(self._blocks, factors, made, strict=True)
+        self._branches.run([copied(block, part, inverse) for block, part, (inverse, _) in triples])
         natural, head = self._natural, self._solvers.g[-1]
         for place, values in ((head, (1 / (1 + shifts[-1])).to(head)), (natural.made, damping)):
             place.index_copy_(0, chosen, torch.where(fine, values, place[chosen]))
