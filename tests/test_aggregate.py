@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from natsr.aggregate import RULES, Aggregator, Layer, Layers, MLPoly, Pooling
+from natsr.aggregate import RULES, Aggregator, Layer, Layers, MLPoly, Pooling, Power
 
 Array = npt.NDArray[np.float64]
 EXPERTS, ROWS = 8, 1500
@@ -161,8 +161,50 @@ def test_layers_follow_a_change_that_one_slow_mixture_takes_long_to_see() -> Non
     assert found["both"][0] < 1.02 * min(found["slow"][0], found["quick"][0])
 
 
+def test_a_power_of_the_losses_sees_who_is_good_after_a_change_before_regrets_do() -> None:
+    """Sixty rows in which all are bad, and those worst who are best from there on; they err alike."""
+    good, bad = np.repeat([0.2, 0.35], 5), np.repeat([2.0, 4.0], 5)
+    found = {}
+    for rule in (MLPoly(10, (2, 2), 0.99), Power(10, (2, 2), 0.98, 20.0)):
+        generator, errors = np.random.default_rng(8), []
+        for row in range(1300):
+            sizes = good if row < 1000 else bad if row < 1060 else good[::-1]
+            truth = generator.standard_normal(2)
+            forecasts = truth + sizes[:, None, None] * generator.standard_normal((1, 2, 2))
+            mixture = (rule.weights * forecasts).sum(0)
+            errors.append(float(np.abs(mixture - truth).mean()))
+            rule.update(forecasts, mixture, truth)
+        found[type(rule)] = (np.mean(errors[200:1000]), np.mean(errors[1120:]))
+    assert found[Power][1] < 0.8 * found[MLPoly][1]
+    assert found[Power][0] < 1.01 * found[MLPoly][0]
+
+
+def test_a_power_of_the_losses_outlives_outliers_gaps_and_experts_that_are_exact() -> None:
+    rule, generator = Power(3, (2, 2), 0.98, 20.0), np.random.default_rng(3)
+    sizes = np.array([0.2, 0.3, 1.0])[:, None, None]
+
+    def play(truth: Array) -> None:
+        forecasts = np.nan_to_num(truth) * (np.abs(np.nan_to_num(truth)) < 9) + sizes * generator.standard_normal(
+            (3, 2, 2)
+        )
+        rule.update(forecasts, (rule.weights * forecasts).sum(0), truth)
+
+    for _ in range(200):
+        play(generator.standard_normal(2))
+    before = rule.weights.copy()
+    play(np.array([np.nan, np.nan]))
+    assert (rule.weights == before).all()
+    play(np.array([1e6, -1e6]))
+    assert before[0, 0, 0] > 0.9 and abs(rule.weights - before).max() < 0.1
+    exact = Power(2, (1, 1), 0.98, 20.0)
+    for _ in range(50):
+        exact.update(np.array([0.0, 1.0])[:, None, None], np.array([[0.0]]), np.array([0.0]))
+    assert exact.weights[:, 0, 0].tolist() == pytest.approx([1, 0])
+
+
 def test_the_weights_of_layers_give_their_answer() -> None:
-    rule, generator = Layers(4, (3, 2), (Layer(0.99, "near"), Layer(0.999, "channels"))), np.random.default_rng(9)
+    kinds = (Layer(0.99, "near"), Layer(0.999, "channels"), Layer(0.98, "all", power=20.0))
+    rule, generator = Layers(4, (3, 2), kinds), np.random.default_rng(9)
     for _ in range(30):
         forecasts = generator.standard_normal((4, 3, 2))
         mixed = rule.mixed(forecasts)

@@ -210,20 +210,73 @@ def test_a_state_from_before_there_were_several_mixtures_and_networks_is_carried
     assert scores["as it was"].mae < 1.15 * scores["as it is"].mae
 
 
+def test_the_example_of_the_row_before_is_a_hint_where_it_is_known_and_only_there() -> None:
+    """Where the labels of the row before are handed over at once (`paper`); honest forecasts are the mixture's."""
+    values = np.cumsum(np.random.default_rng(5).standard_normal((500, 2)), 0)
+    rows, found = rows_of(values), {}
+    for protocol in ("honest", "paper"):
+        auto = pool()
+        auto.warm_up(Windows(rows, TASK, 0, 180), Windows(rows, TASK, 180, 200))
+        score = evaluate({"auto": auto}, rows, TASK, start=200, stop=500, protocol=protocol, intervals=False)
+        found[protocol] = score["auto"].by_step()["mae"]
+    assert found["paper"][2] < 0.8 * found["honest"][2]
+    assert found["paper"][0] < 1.05 * found["honest"][0]
+
+
+def test_a_state_from_before_there_was_a_fast_mixture_is_carried_on() -> None:
+    rows, auto, other = rows_of(wave(160)), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 110), Windows(rows, TASK, 110, 120))
+    other.load_state_dict(of_format_3(auto.state_dict()))
+    window = Windows(rows, TASK, 0, 160).window(119)
+    assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
+    known = auto.weights()
+    before = 1 - known["everything_quick_plain"]
+    assert sum(other.weights().values()) == pytest.approx(1)
+    assert other.weights()["last_value"] == pytest.approx(known["last_value"] / before, abs=0.05)
+    both = {"as it was": other, "as it is": auto}
+    scores = evaluate(both, rows, TASK, start=120, stop=160, intervals=False)
+    assert scores["as it was"].mae < 1.15 * scores["as it is"].mae
+
+
+def of_format_3(state: State) -> State:
+    """A state as it was in format 3: four mixtures, without the expert that came last and without a correction."""
+    own, mixture = state["panel"], state["mixture"]
+    assert isinstance(own, dict) and isinstance(mixture, dict)
+    count = torch.as_tensor(own["waiting"]).shape[1] - 1
+    own |= {"mixed": torch.as_tensor(own["mixed"])[:, :5], "waiting": torch.as_tensor(own["waiting"])[:, :count]}
+    for name in [*mixture]:
+        value = torch.as_tensor(mixture[name])
+        if name.startswith("first_4"):
+            del mixture[name]
+        elif value.ndim == 3:
+            value = value[:4] if name.startswith("second") else value[:count]
+            mixture[name] = value / value.sum(0) if name.endswith("weights") else value
+    del state["correction"]
+    last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
+    del state[f"group_{last}"]
+    return state
+
+
 def of_before(state: State, networks: bool) -> State:
     """A state as it was in format 2: one mixture, one network, and one member after it."""
+    quick = 39
+    del state["correction"]
     own, mixture = state["panel"], state["mixture"]
     assert isinstance(own, dict) and isinstance(mixture, dict)
     mixed, guarded, waiting = (torch.as_tensor(own.pop(name)) for name in ("mixed", "guarded", "waiting"))
     count = waiting.shape[1]
-    there = torch.tensor([place for place in range(count) if not networks or not count - 4 <= place < count - 1])
+    there = torch.tensor(
+        [place for place in range(count) if place != quick and (not networks or not count - 4 <= place < count - 1)]
+    )
     own |= {"mixed": torch.stack([mixed[:, 0].double(), guarded], 1), "waiting": waiting[:, there]}
     only = {name: torch.as_tensor(mixture[f"first_1_{name}"]) for name in ("regret", "square", "weights")}
     whole = {name: mixture[f"first_1_{name}"] for name in ("size", "count")}
     state["mixture"] = {**whole, **{name: value[there] for name, value in only.items()}}
     if networks:
         last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
-        state[f"group_{last - 3}"] = state.pop(f"group_{last}")
+        for number in range(17, last - 3):  # without the group that was not there
+            state[f"group_{number}"] = state[f"group_{number + 1}"]
+        state[f"group_{last - 4}"] = state.pop(f"group_{last}")
     return state
 
 

@@ -14,10 +14,13 @@ row, and `N` experts:
 - **BOA** (Wintenberger 2017): weights proportional to `η_i exp(η_i R_i - η_i² Σ r_i²)`, with a rate for each expert
   that falls as its `Σ r_i²` grows.
 - **EWA**: weights proportional to `exp(η R_i)`, `η = sqrt(ln N / Σ max_i r_i²)`.
+- **Power**: weights proportional to `L_i^-p`, with the losses `L_i` of late, over all steps and channels. It has no
+  bound and cannot do better than the best expert by much, but it leaves those who have become worse within days, where
+  rules that add up regrets must first see the old ones fade.
 
 One discount cannot be right before a change and after it, and what is learned for one step and channel alone is learned
 from few rows. `Layers` therefore runs ML-Poly several times, with other discounts and with regrets *pooled* over steps
-or channels, and mixes the mixtures by one more ML-Poly.
+or channels, and Power beside them, and mixes the mixtures by one more ML-Poly.
 """
 
 from __future__ import annotations
@@ -42,6 +45,9 @@ ROUNDING = 16  # a mixture's rounding error, in those of one number
 #: around it; the mean over channels, in units of each; the mean over steps and channels.
 Pooling = Literal["none", "near", "channels", "all"]
 NEAR = 2  # steps to either side
+#: Of `Power`: weight of the newest row in the mixture's loss of late; the most that a row counts in units of it; a loss
+#: that is next to nothing.
+PACE, FAR, BARELY = 0.1, 20.0, 1e-6
 
 
 class Aggregator(abc.ABC):
@@ -186,15 +192,90 @@ class EWA(Aggregator):
         return np.asarray(np.exp(exponent))
 
 
+class Power:
+    """Weights by a power of the losses of late, over all steps and channels, each in units of its usual error.
+
+    Losses of a row count in units of the mixture's loss of late, or, where all are worse than that, of the least of
+    the row: neither an outlier nor the first rows after a change outweigh the rows that follow them.
+
+    Args:
+        experts: How many, `N`.
+        shape: Of what is forecast, `(H, C)`.
+        discount: What a loss weighs one row later.
+        power: How much more a better expert weighs.
+        dtype: Of the weights.
+
+    Example:
+        >>> rule = Power(2, (1, 1), 0.98, 20)
+        >>> forecasts = np.array([1.0, 3.0])[:, None, None]
+        >>> for truth in [3.0] * 500 + [1.0] * 50:
+        ...     rule.update(forecasts, (rule.weights * forecasts).sum(0), np.array([truth]))
+        >>> bool(rule.weights[0, 0, 0] > 0.99)
+        True
+    """
+
+    pooling: Pooling = "all"
+
+    def __init__(
+        self,
+        experts: int,
+        shape: tuple[int, ...],
+        discount: float,
+        power: float,
+        dtype: type[np.floating] = np.float64,
+    ) -> None:
+        self.discount, self.power = discount, power
+        self._loss = np.zeros(experts)
+        self._pace = np.zeros(1)  # the mixture's loss of late
+        self.size = np.zeros(shape)  # mean square of the mixture's errors
+        self.count = np.zeros(shape)  # rows in it
+        self.weights = np.full((experts, *(1 for _ in shape)), 1 / experts, dtype)
+
+    def update(self, forecasts: Floats, mixture: Floats, truth: Array) -> None:
+        """Learn what came; as `Aggregator.update`."""
+        known = np.isfinite(truth) & np.ones(mixture.shape, dtype=bool)
+        if not known.any():
+            return
+        wrong = np.where(known, np.abs(mixture - truth), 0.0)
+        wild = np.where(self.count < YOUNG, _HUGE, WILD**2 * self.size)
+        self.count += known
+        rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1))
+        self.size += rate * (np.minimum(np.square(wrong, dtype=np.float64), wild) - self.size)
+        units = known / np.sqrt(self.size + TINY)
+        units /= known.sum()
+        losses = (np.where(known, np.abs(forecasts - truth), 0.0) * units).sum((1, 2))
+        self._take(losses, float((wrong * units).sum()))
+
+    def _take(self, losses: Array, mixed: float) -> None:
+        unit = max(float(self._pace[0]), float(losses.min()), TINY)
+        self._loss *= self.discount
+        self._loss += np.minimum(losses / unit, FAR)
+        self._pace += (PACE if self._pace[0] > 0 else 1.0) * (min(mixed, FAR * unit) - self._pace)
+        ratio = (self._loss.min() + BARELY) / (self._loss + BARELY)
+        scores = ratio**self.power
+        self.weights[:] = (scores / scores.sum()).reshape(self.weights.shape)
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        return {
+            "loss": self._loss,
+            "pace": self._pace,
+            "weights": self.weights,
+            "size": self.size,
+            "count": self.count,
+        }
+
+
 class Layer(NamedTuple):
-    """One of several ways to mix the same experts."""
+    """One of several ways to mix the same experts: ML-Poly, or, with a power, `Power`, which pools over all."""
 
     discount: float
     pooling: Pooling
+    power: float = 0.0
 
 
 class Layers:
-    """Mixtures of the same experts by ML-Poly, and a mixture of these by ML-Poly.
+    """Mixtures of the same experts by ML-Poly or `Power`, and a mixture of these by ML-Poly.
 
     Args:
         experts: How many, `N`.
@@ -222,11 +303,16 @@ class Layers:
     ) -> None:
         self._shape = (experts, *shape)
         self.kept = 1 + len(layers)  # numbers that `mixed` gives for each value that is forecast
-        self._first = [MLPoly(experts, shape, layer.discount, dtype, layer.pooling) for layer in layers]
+        self._first: list[MLPoly | Power] = [
+            Power(experts, shape, layer.discount, layer.power, dtype)
+            if layer.power
+            else MLPoly(experts, shape, layer.discount, dtype, layer.pooling)
+            for layer in layers
+        ]
         self._second = MLPoly(len(layers), shape, discount, dtype, "all")
 
     @property
-    def rules(self) -> tuple[MLPoly, ...]:
+    def rules(self) -> tuple[MLPoly | Power, ...]:
         """The mixtures, and last the one that mixes them; `blend.c` does with them as is done here."""
         return (*self._first, self._second)
 
@@ -261,7 +347,8 @@ class Layers:
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
-        rules = {f"first_{number}": rule for number, rule in enumerate(self._first)} | {"second": self._second}
+        rules: dict[str, MLPoly | Power] = {f"first_{number}": rule for number, rule in enumerate(self._first)}
+        rules["second"] = self._second
         return {f"{name}_{part}": values for name, rule in rules.items() for part, values in rule.arrays().items()}
 
 

@@ -30,7 +30,13 @@ Members = Mapping[str, Callable[[Task], Forecaster]]
 #: Inputs of a network, at most; a wide stream gets a shorter window.
 NETWORK_INPUTS = 1200
 #: The ways to mix: what a regret weighs one row later, and whose regrets count.
-LAYERS = (Layer(0.99, "near"), Layer(0.999, "near"), Layer(0.99, "channels"), Layer(0.999, "channels"))
+LAYERS = (
+    Layer(0.99, "near"),
+    Layer(0.999, "near"),
+    Layer(0.99, "channels"),
+    Layer(0.999, "channels"),
+    Layer(0.98, "all", power=20.0),
+)
 #: No period, and so nothing that an expert looks back on, is longer than this many rows.
 LONGEST = 1440
 #: A period that is found in the stream is at most this long, or as long as a week.
@@ -131,6 +137,8 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
     if channels <= WIDE:
         knobs = Knobs(0.9999, ridge=10.0, rows=32)
         groups.append(squares("everything", Everything(own(every), channels, waves), knobs))
+        quick = Knobs(0.999, ridge=10.0, heads=("plain",), rows=16)
+        groups.append(squares("everything_quick", Everything(own(every), channels, Waves((day,), (0,))), quick))
     return groups
 
 

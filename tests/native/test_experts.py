@@ -215,10 +215,13 @@ def test_a_panel_in_c_is_a_panel_in_numpy(monkeypatch: pytest.MonkeyPatch, horiz
     assert ours.weights() == pytest.approx(theirs.weights(), abs=1e-4)
 
 
-@pytest.mark.parametrize("pooling", ["none", "near", "channels", "all"])
-def test_mixtures_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, pooling: Pooling) -> None:
+@pytest.mark.parametrize(
+    ("pooling", "power"), [("none", 0.0), ("near", 0.0), ("channels", 0.0), ("all", 0.0), ("all", 20.0)]
+)
+def test_mixtures_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, pooling: Pooling, power: float) -> None:
     def made() -> Panel:
-        layers = Layers(4, (HORIZON, CHANNELS), (Layer(0.99, pooling), Layer(1.0, "none")), dtype=np.float32)
+        kinds = (Layer(0.99, pooling, power), Layer(1.0, "none"))
+        layers = Layers(4, (HORIZON, CHANNELS), kinds, dtype=np.float32)
         groups: list[Group] = [LastValue(), Seasonal("day", period(6), HORIZON, 2)]
         return Panel(Past(CHANNELS, 40), Still(), groups, layers, HORIZON)
 

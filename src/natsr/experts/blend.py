@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr import aggregate
-from natsr.aggregate import Layers, MLPoly
+from natsr.aggregate import Layers, MLPoly, Power
 from natsr.experts import guard
 from natsr.experts.native import Blending, Rule, address, at, fill
 from natsr.experts.past import LARGEST, Arrays, Past
@@ -52,6 +52,9 @@ class Blend:
             "mix_wild": aggregate.WILD**2,
             "mix_rate": aggregate.SIZE_RATE,
             "mix_young": aggregate.YOUNG,
+            "power_pace": aggregate.PACE,
+            "power_far": aggregate.FAR,
+            "power_barely": aggregate.BARELY,
             "fade": guard.DISCOUNT,
             "proof": guard.PROOF,
             "guard_wild": guard.WILD**2,
@@ -66,7 +69,7 @@ class Blend:
     @staticmethod
     def fits(mixture: Layers) -> bool:
         """Whether C has all of it."""
-        known = all(type(rule) is MLPoly and rule.pooling in POOLINGS for rule in mixture.rules)
+        known = all(type(rule) in (MLPoly, Power) and rule.pooling in POOLINGS for rule in mixture.rules)
         return known and all(rule.weights.dtype == np.float32 for rule in mixture.rules)
 
     def learn(self, past: Past) -> None:
@@ -84,7 +87,8 @@ class Blend:
         return found
 
 
-def _rule(rule: MLPoly) -> Rule:
-    made = Rule(len(rule.weights), POOLINGS.index(rule.pooling), discount=rule.discount)
+def _rule(rule: MLPoly | Power) -> Rule:
+    power = rule.power if isinstance(rule, Power) else 0.0
+    made = Rule(len(rule.weights), POOLINGS.index(rule.pooling), discount=rule.discount, power=power)
     fill(made, **rule.arrays())
     return made

@@ -13,6 +13,7 @@ import numpy as np
 from natsr.aggregate import Layers
 from natsr.experts.base import Group
 from natsr.experts.blend import Blend
+from natsr.experts.correct import Correction
 from natsr.experts.guard import Guard
 from natsr.experts.native import Native
 from natsr.experts.past import LARGEST, Array, Arrays, Past
@@ -59,6 +60,7 @@ class Panel:
         self._mixed = np.zeros((self._slots, mixture.kept, horizon, channels), dtype=np.float32)  # what is mixed
         self._guarded = np.zeros((self._slots, horizon, channels))  # the answer after the guard
         self._guard = Guard((horizon, channels))
+        self._correction = Correction((horizon, channels))
         self._square = np.zeros((horizon, channels))  # mean square of the errors
         self._errors = np.zeros((horizon, channels))  # how many are in it
         self._reach = np.zeros((horizon, channels))  # the largest changes of late
@@ -70,6 +72,7 @@ class Panel:
         past.push(row)
         if past.seen > 1:
             self._learn(row)
+            self._complete()
         self.clock.look(past)
         out, place = self._now, 0
         for group in self.groups:
@@ -109,6 +112,15 @@ class Panel:
         self._guard.update(forecasts[0].astype(np.float64), mixed[0].astype(np.float64), truth)
         self._measure(self._guarded[origins, self._steps], forecasts[0], truth)
 
+    def _complete(self) -> None:
+        """The row is the last label of the oldest of the forecasts that wait."""
+        horizon, past = len(self._steps), self.past
+        if past.seen <= horizon:
+            return
+        truth = np.where(past.known_last(horizon), past.last(horizon), np.nan)
+        error = np.clip(truth - self._guarded[(past.seen - 1 - horizon) % self._slots], -LARGEST, LARGEST)
+        self._correction.learn(error, self.variance())
+
     def _measure(self, mean: Array, base: Array, truth: Array) -> None:
         known = np.isfinite(truth)
         square = np.where(known, np.clip(truth - mean, -LARGEST, LARGEST) ** 2, 0.0)
@@ -138,9 +150,12 @@ class Panel:
         """The forecast from the newest row, `(H, C)`, or from the one `back` rows before, at most `H`."""
         slot = (self.past.seen - 1 - back) % self._slots
         if back == 0:
-            return np.array(self._guarded[slot])
-        mixed = (self._blend() or self.mixture).mixed(self._waiting[slot])[0]
-        return self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
+            mean = np.array(self._guarded[slot])
+        else:
+            mixed = (self._blend() or self.mixture).mixed(self._waiting[slot])[0]
+            mean = self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
+        # The newest complete example is that of the row before.
+        return mean + self._correction.change() if back == len(self._steps) - 1 else mean
 
     def variance(self) -> Array:
         """Mean square of the forecast's errors, `(H, C)`; those of the steps before where there are none yet."""
@@ -166,4 +181,5 @@ class Panel:
         }
         parts = {"panel": own, "past": self.past.arrays(), "clock": self.clock.arrays()}
         parts |= {"mixture": self.mixture.arrays(), "guard": self._guard.arrays()}
+        parts |= {"correction": self._correction.arrays()}
         return parts | {f"group_{number}": group.arrays() for number, group in enumerate(self.groups)}

@@ -152,6 +152,59 @@ static void learn_rule(const blending *m, const poly *rule, const float *forecas
     }
 }
 
+/* Weights by a power of the losses of late: natsr.aggregate.Power. */
+static void learn_power(const blending *m, const poly *rule, const float *forecasts, const float *mixture,
+                        const double *truth)
+{
+    const int64_t E = rule->experts, N = m->horizon * m->channels;
+    float *restrict units = m->singles;
+    int64_t known = 0;
+    double mixed = 0, least = INFINITY;
+    for (int64_t i = 0; i < N; i++) {
+        units[i] = 0;
+        if (truth[i] != truth[i])
+            continue;
+        const double wrong = fabs((double)mixture[i] - truth[i]);
+        const double wild = rule->count[i] < m->mix_young ? 1e30 : m->mix_wild * rule->size[i];
+        rule->count[i] += 1;
+        rule->size[i] += larger(m->mix_rate, 1 / rule->count[i]) * (smaller(wrong * wrong, wild) - rule->size[i]);
+        units[i] = (float)(1 / sqrt(rule->size[i] + m->tiny));
+        mixed += (double)units[i] * wrong;
+        known++;
+    }
+    if (known == 0)
+        return;
+    double *losses = m->work + 3 * N; /* one expert's at a time, its sum in the first place */
+    double *restrict loss = rule->loss;
+    const double share = 1 / (double)known;
+    mixed *= share;
+    float *restrict sums = m->gained;
+    for (int64_t e = 0; e < E; e++) {
+        const float *f = forecasts + e * N;
+        for (int64_t i = 0; i < N; i++)
+            losses[i] = units[i] > 0 ? (double)units[i] * fabs((double)f[i] - truth[i]) : 0.0;
+        double sum = 0;
+        for (int64_t i = 0; i < N; i++)
+            sum += losses[i];
+        sums[e] = (float)smaller(sum * share, 1e30);
+        least = smaller(least, (double)sums[e]);
+    }
+    const double unit = larger(larger(rule->pace[0], least), m->tiny);
+    double best = INFINITY, total = 0;
+    for (int64_t e = 0; e < E; e++) {
+        loss[e] = loss[e] * rule->discount + smaller((double)sums[e] / unit, m->power_far);
+        best = smaller(best, loss[e]);
+    }
+    rule->pace[0] += (rule->pace[0] > 0 ? m->power_pace : 1.0) * (smaller(mixed, m->power_far * unit) - rule->pace[0]);
+    for (int64_t e = 0; e < E; e++) {
+        const double score = pow((best + m->power_barely) / (loss[e] + m->power_barely), rule->power);
+        sums[e] = (float)score;
+        total += score;
+    }
+    for (int64_t e = 0; e < E; e++)
+        rule->weights[e] = (float)((double)sums[e] / total);
+}
+
 /* (1 + K, H, C): the answer and the mixtures it is made of, of forecasts (E, H, C). */
 void blend_mix(const blending *m, const float *forecasts, float *to)
 {
@@ -252,7 +305,7 @@ void blend_learn(const blending *m, const past *p)
     const int64_t N = m->horizon * m->channels;
     const labelled l = collect(m, p->row, p->seen - 1);
     for (int64_t k = 0; k < m->layers; k++)
-        learn_rule(m, m->rules + k, l.forecasts, l.mixed + (k + 1) * N, l.truth);
+        (m->rules[k].power > 0 ? learn_power : learn_rule)(m, m->rules + k, l.forecasts, l.mixed + (k + 1) * N, l.truth);
     learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed, l.truth);
     choose(m, &l);
     measure(m, &l);

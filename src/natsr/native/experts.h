@@ -66,12 +66,13 @@ typedef struct {
     double *mean, *count; /* (S, C), (C) */
 } means;
 
-/* natsr.aggregate.MLPoly in float32. */
+/* natsr.aggregate.MLPoly in float32; with a power, natsr.aggregate.Power. */
 typedef struct {
     int64_t experts, pooling; /* one of `enum pooling` in blend.c */
     float *regret, *square, *weights; /* (E, H, C), (E, H) or (E) */
     double *size, *count;             /* (H, C) */
-    double discount;
+    double *loss, *pace;              /* of Power: (E), (1) */
+    double discount, power;
 } poly;
 
 /* natsr.experts.panel, with its guard and its mixtures. */
@@ -88,6 +89,7 @@ typedef struct {
     float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (1 + K, H, C), (E, H, C), (6, H + 2 near, C) */
     double *work;                                  /* (6, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
+    double power_pace, power_far, power_barely;
     double fade, proof, guard_wild, guard_rate, guard_young;
     double error_rate, error_wild, error_young, far, reach_fade, largest;
 } blending;
