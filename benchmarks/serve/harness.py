@@ -284,11 +284,11 @@ class Postgres:
         self._server = _started(run, self._root, self._user)
         _wait_for(self.url, self._server, self._root / "log")
 
-    def stop(self) -> None:
-        """End it, and every connection to it."""
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it, and every connection to it; with SIGQUIT as if its machine had lost power."""
         server, self._server = self._server, None
         if server is not None:
-            server.send_signal(signal.SIGINT)
+            server.send_signal(how)
             try:
                 server.wait(60)
             except subprocess.TimeoutExpired:

@@ -31,7 +31,7 @@ Given: TypeAlias = tuple[object, Mapping[str, object]] | tuple[object, Mapping[s
 #: Rows in one request.
 CHUNK = 1000
 #: Answers that mean: not now.
-_LATER = (429, 502, 503, 504)
+_LATER = (429, 502, 503, 504, 507)
 
 
 class ServiceError(NatsrError):
@@ -87,6 +87,8 @@ class Client:
             import httpx  # here, so that natsr can be imported without it
         except ImportError as error:
             raise OptionError("natsr.Client needs httpx, expected it installed: pip install 'natsr[serve]'") from error
+        if not url.startswith(("http://", "https://")):
+            raise OptionError(f"url is {url!r}, expected one that begins with http:// or https://: http://{url}")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url, self._patience, self._lost = url.rstrip("/"), patience, httpx.TransportError
         self._http: httpx.Client = httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
@@ -112,6 +114,8 @@ class Client:
             settings: `horizon`, `window`, `freq`, `method`, `protocol`, `seed`, `options`, `exogenous`, `known`, as
                 for `natsr.Live`.
         """
+        if isinstance(columns, str):
+            raise OptionError(f"columns is the text {columns!r}, expected a list of names: [{columns!r}]")
         return self._json("PUT", _path(key), body={"columns": list(columns), **settings})
 
     def observe(self, key: str, time: object, row: Mapping[str, object], future: Future | None = None) -> Observed:
@@ -247,6 +251,8 @@ def _chunks(rows: Iterable[Given]) -> Iterator[list[dict[str, Any]]]:
     chunk: list[dict[str, Any]] = []
     for time, row, *plans in rows:
         sent: dict[str, Any] = {"time": shown(stamp(time))}
+        if not isinstance(row, Mapping):
+            raise DataError(f'row is {row!r}, expected values by column, such as {{"load": 1.5}}')
         sent["values"] = {name: _cell(value, name) for name, value in row.items()}
         for future in plans:
             sent["future"] = {name: [_cell(value, name) for value in plan] for name, plan in future.items()}

@@ -203,6 +203,22 @@ def test_bodies_that_cannot_be_read(shared: Pair, content: bytes) -> None:
     assert client.get("/v1/series/bodies").json()["observations"] == 0
 
 
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/csv", None])
+def test_a_body_that_does_not_say_that_it_is_json_is_told_so(client: httpx.Client, kind: str | None) -> None:
+    client.put("/v1/series/form", json={"columns": ["load"]})
+    headers = {"Content-Type": kind} if kind else {}
+    answer = client.post("/v1/series/form/observations", content=b'{"rows": []}', headers=headers)
+    assert answer.status_code == 422 and "-H 'Content-Type: application/json'" in answer.json()["hint"]
+    assert '{"rows": [{"time"' in answer.json()["expected"]
+
+
+def test_a_body_in_another_form_is_answered_with_the_right_one(client: httpx.Client) -> None:
+    created(client, "other")
+    body = client.post("/v1/series/other/observations", json={"time": moment(0), "values": {"load": 1}}).json()
+    assert body["error"] == "body.rows: Field required" and '{"rows": [{"time"' in body["expected"]
+    assert '{"columns": ["load"]' in client.put("/v1/series/other", json={}).json()["expected"]
+
+
 def test_rows_that_cannot_be_used_are_refused_alone(client: httpx.Client) -> None:
     created(client, "some")
     text = (

@@ -158,6 +158,23 @@ def test_patience_ends() -> None:
         client.get("a")
 
 
+def test_a_full_disk_may_be_emptied() -> None:
+    done = {"accepted": 1, "duplicates": 0, "refused": [], "pending": 0}
+    with scripted([(507, BUSY), (200, done)]) as (url, asked), natsr.Client(url) as client:
+        assert client.observe("a", moment(0), {"load": 1.0}).accepted == 1
+    assert len(asked) == 2
+
+
+def test_mistakes_are_named_before_anything_is_sent() -> None:
+    with pytest.raises(natsr.OptionError, match="url is 'localhost:8000', expected .* http://localhost:8000"):
+        natsr.Client("localhost:8000")
+    with natsr.Client("http://127.0.0.1:1", patience=0.0) as client:
+        with pytest.raises(natsr.OptionError, match="columns is the text 'load', expected a list of names"):
+            client.put("a", "load")
+        with pytest.raises(natsr.DataError, match=r"row is \[1.5\], expected values by column"):
+            client.observe("a", moment(0), [1.5])  # type: ignore[arg-type]
+
+
 def test_without_httpx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(natsr.OptionError, match="natsr\\[serve\\]"):

@@ -85,6 +85,13 @@ async def metrics(request: Request) -> Response:
     return Response(service_of(request).meters.page(), media_type=CONTENT_TYPE_LATEST)
 
 
+#: What a body looks like, by the method of the request.
+_BODIES = {
+    "PUT": 'JSON such as {"columns": ["load"], "horizon": 24, "freq": "h"}',
+    "POST": 'JSON such as {"rows": [{"time": "2026-01-31T15:00:00", "values": {"load": 1.5}}]}',
+}
+
+
 def _add_errors(app: FastAPI) -> None:
     """Every error in one form."""
 
@@ -107,4 +114,11 @@ def _add_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first.get("loc", ()))
         text = f"{place}: {first.get('msg', 'not valid')}"[:500]
-        return await refused(request, ApiError(422, text, "what /openapi.json describes", "correct the request"))
+        expected, hint = "what /openapi.json describes", "correct the request"
+        if place.startswith("body"):
+            expected = _BODIES.get(request.method, expected)
+            kind = request.headers.get("content-type", "")
+            if not kind.partition(";")[0].strip().lower().endswith("json"):  # curl's -d says that it sends a form
+                text = f"the body is of the type {kind[:100] or 'that nobody has said'!r}"
+                hint = "say that it is JSON: -H 'Content-Type: application/json'"
+        return await refused(request, ApiError(422, text, expected, hint))

@@ -49,14 +49,14 @@ def storage_error(error: Exception) -> StorageError:
     low = text.lower()
     code = getattr(origin, "sqlstate", None)
     kept = "nothing of this request was taken; what was acknowledged before is safe"
+    later = {"Retry-After": "5"}
     if "disk is full" in low or code == _FULL_CODE or getattr(origin, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(
-            507, f"the state cannot grow: {text}", "space on the disk of the state", f"{kept}; make room"
+            507, f"the state cannot grow: {text}", "space on the disk of the state", f"{kept}; make room", later
         )
     if "readonly" in low or "read-only" in low or "query_only" in low or "permission denied" in low:
         expected = "a state that can be written"
-        return StorageError(503, f"the state cannot be written: {text}", expected, f"{kept}; check its permissions")
+        hint = f"{kept}; check its permissions"
+        return StorageError(503, f"the state cannot be written: {text}", expected, hint, later)
     expected = "a database that answers"
-    return StorageError(
-        503, f"the state cannot be used now: {text}", expected, f"{kept}; try again", {"Retry-After": "5"}
-    )
+    return StorageError(503, f"the state cannot be used now: {text}", expected, f"{kept}; try again", later)

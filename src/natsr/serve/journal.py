@@ -159,6 +159,8 @@ class Journal:
                         finished.append(job.write(self._connection))
                     except ApiError as error:
                         refused.append((job, error))
+        except StorageError:
+            raise  # there is no connection to be had
         except (SQLAlchemyError, OSError) as error:
             self._drop()
             raise storage_error(error) from error
