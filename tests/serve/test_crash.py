@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import pytest
 from benchmarks.serve.crash import Crash, checked_crashes
 from benchmarks.serve.harness import (
+    PATIENCE,
     Nursery,
     Postgres,
     Served,
@@ -80,6 +86,79 @@ def test_a_database_that_goes_away_is_told_and_comes_back(database: Postgres) ->
         assert post(15, 30).json() | {"pending": 0} == {"accepted": 10, "duplicates": 5, "refused": [], "pending": 0}
         after = client.get("/v1/series/away/forecast", params={"wait": 60}).json()
         assert after["mean"]["load"] == uninterrupted(settings, 0, 30, [29])[moment(29)]
+
+
+@dataclass
+class Posting:
+    """Two clients that post rows all the time, each to a series of its own, until they are told to stop."""
+
+    url: str
+    acknowledged: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
+    answers: list[tuple[int, str | None]] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def post(self, number: int) -> None:
+        place = 0
+        with httpx.Client(base_url=self.url, timeout=PATIENCE) as client:
+            while not self.stopping.is_set():
+                body = {"rows": rows(number, place, place + 2)}
+                answer = client.post(f"/v1/series/gone-{number}/observations", json=body)
+                self.answers.append((answer.status_code, answer.headers.get("retry-after")))
+                if answer.status_code == 200:
+                    assert answer.json()["accepted"] + answer.json()["duplicates"] == 2
+                    self.acknowledged[number].update({place, place + 1})
+                    place += 2
+                time.sleep(0.02)
+
+    def until(self, status: int) -> None:
+        """Wait for the fifth such answer from now."""
+        before, limit = len(self.answers), time.monotonic() + PATIENCE
+        while [code for code, _ in self.answers[before:]].count(status) < 5:
+            assert time.monotonic() < limit, f"got {self.answers[before:][-5:]}, expected {status}"
+            time.sleep(0.01)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self.post, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stopping.set()
+            for thread in threads:
+                thread.join(PATIENCE)
+
+
+@pytest.mark.slow
+def test_rows_posted_while_a_database_goes_away_and_comes_back(database: Postgres) -> None:
+    """Posts are answered with 503 and when to try again; none that was acknowledged is lost, and nobody has to help."""
+    settings = {"columns": ["load"], "horizon": 3, "window": 8, "method": "rls"}
+    with inside(ServeSettings(database.url, snapshot_rows=10)) as (_, client):
+        for number in range(2):
+            assert client.put(f"/v1/series/gone-{number}", json=settings).status_code == 201
+        posting = Posting(str(client.base_url))
+        with posting.going_on():
+            for how in (signal.SIGINT, signal.SIGQUIT):  # a restart, and a loss of power
+                posting.until(200)
+                database.stop(how)
+                try:
+                    posting.until(503)
+                finally:
+                    database.start()
+            posting.until(200)
+        assert set(posting.answers) == {(200, None), (503, "5")}
+        for number, acknowledged in enumerate(posting.acknowledged):
+            got = client.get(f"/v1/series/gone-{number}/forecast", params={"wait": 60}).json()
+            kept = client.get(f"/v1/series/gone-{number}/observations", params={"count": 5000}).json()["rows"]
+            assert acknowledged == set(range(len(kept))) and kept == rows(number, 0, len(kept))
+            last = len(kept) - 1
+            assert got["pending"] == 0 and got["origin"] == moment(last)
+            assert got["mean"]["load"] == uninterrupted(settings, number, len(kept), [last])[moment(last)]
+            limit = time.monotonic() + PATIENCE  # it is well at the end of the turn in which it learned the last row
+            while client.get(f"/v1/series/gone-{number}").json()["failure"] is not None:
+                assert time.monotonic() < limit, "what failed while the database was away still counts"
+                time.sleep(0.05)
 
 
 @pytest.fixture
