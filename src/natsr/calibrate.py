@@ -1,6 +1,6 @@
 """Intervals that hold: a Student-t around any forecast, its size tracked and its quantiles learned online.
 
-An interval end is `mean + unit * knot * factor^w`:
+An interval end is `mean + unit * knot * (factor * debt)^w`:
 
 - the *unit* is the present size of the errors of this step and channel (`natsr.scales`);
 - a *knot* is a quantile of the errors in such units, at the nine probabilities of `KNOTS`, for each step and channel.
@@ -11,11 +11,17 @@ An interval end is `mean + unit * knot * factor^w`:
   drawn over the quantiles of Student's t;
 - the *factor*, one for each channel, reacts within fifty rows: it grows when the 90 % intervals of late held too
   rarely, over all steps, and shrinks when they held too often (adaptive conformal inference; Gibbs and Candès, 2021).
-  It is there for the ends: `w` is 1 for the outer knots and 0 for the median.
+  Most of what moves it are the misses of all channels together: there are more of them, and trouble seldom comes to
+  one channel alone;
+- the *debt*, one for all, is what intervals missed beyond a tenth over the last `PAYING` rows. Forecasts made shortly
+  before a change miss, and nothing can be done about these; the debt keeps those after it wider until the stretch as
+  a whole holds again (the integral in "Conformal PID control").
+
+Factor and debt are there for the ends: `w` is 1 for the outer knots and 0 for the median.
 
 Labels come late: the forecast made `h` rows ago tells about step `h`. The knots are moved by errors in the units and
-with the factor that were issued, so that what was issued holds in the long run; the factor is moved by what it would
-have been worth now, so that the delay does not make it swing.
+with the factor and debt that were issued, so that what was issued holds in the long run; the factor is moved by what
+it would have been worth now, so that the delay does not make it swing.
 """
 
 from __future__ import annotations
@@ -38,12 +44,16 @@ PROBABILITIES = (0.025, *(round(0.05 * k, 2) for k in range(1, 20)), 0.975)
 #: What is tracked; all others are drawn between these.
 KNOTS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 
-GAIN = 0.05  # of the factor's logarithm, for each row whose errors all missed
-MISSES = 0.095  # share of them that leaves it where it is; a little less than a tenth, for misses come in runs
+GAIN = 0.06  # of the factor's logarithm, for each row whose errors all missed
+SHARED = 0.8  # weight of the misses of all channels together in it; the rest is the channel's own
+MISSES = 0.09  # share of them that leaves it where it is; a little less than a tenth, for misses come in runs
 FEWER = 0.015 / 24  # how much smaller that share is for each row of the horizon beyond a day of hours, up to two days
 LEAK = 0.999  # what is left of it a row later: in the long run the knots have it
 NARROWEST, WIDEST = -0.1, 1.0  # its bounds
-OUTER = (0.0, 0.3, 0.8, 1.0)  # powers of the factor
+PAYING = 250  # rows that the debt looks back on
+INTEREST = 2.0  # what a debt of one adds to the logarithm
+LEAST, MOST = -0.1, 0.6  # bounds of what it adds
+OUTER = (0.0, 0.2, 0.6, 1.0)  # powers of the factor and the debt
 POWERS = (3, 3, 2, 1, 0, 1, 2, 3, 3)  # which of them each knot has
 PRIOR = 20  # errors that the first ones are weighed against: one alone would move the outer knots far
 LOW, HIGH = KNOTS.index(0.05), KNOTS.index(0.95)
@@ -72,7 +82,7 @@ class Calibrator:
         True
     """
 
-    def __init__(self, task: Task, probabilities: Sequence[float] = PROBABILITIES, *, memory: int = 800) -> None:
+    def __init__(self, task: Task, probabilities: Sequence[float] = PROBABILITIES, *, memory: int = 1200) -> None:
         if memory < 1:
             raise OptionError(f"memory is {memory}, expected at least 1")
         H, C, K = task.horizon, task.channels, len(KNOTS)
@@ -88,6 +98,7 @@ class Calibrator:
         self._up, self._down = levels / density, (levels - 1) / density
         self._knots = np.broadcast_to(at[:, None, None], (K, H, C)).copy()  # may cross; what is answered does not
         self._factor = np.zeros(C)  # its logarithm
+        self._debt = np.zeros(1)
         # Labels that come later let misses come in longer runs.
         self._misses = MISSES - FEWER * min(max(H - 24, 0), 24)
         # By origin modulo H: forecasts whose rows may still come, their units, and the powers of the factor and the
@@ -161,14 +172,19 @@ class Calibrator:
 
     def _learn(self, score: Array, known: Mask, places: npt.NDArray[np.int64]) -> None:
         """Move everything by errors in units `(H, C)` about the newest row, from the forecasts in these places."""
-        here = np.maximum(np.count_nonzero(known, axis=0), 1)
+        here = np.count_nonzero(known, axis=0)
+        alive, here = here > 0, np.maximum(here, 1)
         now = score / np.exp(self._factor)
         missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
-        share = np.count_nonzero(missed, axis=0) / here - self._misses * known.any(0)
+        share = (np.count_nonzero(missed, axis=0) / here - self._misses) * alive
+        shared = alive * (share.sum() / np.count_nonzero(alive))
+        share += SHARED * (shared - share)
         self._factor = np.clip(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
         issued = score / self._issued[:, places]  # (4, H, C)
         for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
             np.greater(issued[power], self._knots[knot], out=above)
+        held = np.count_nonzero(known & self._above[LOW] & ~self._above[HIGH]) / np.count_nonzero(known)
+        self._debt += (0.9 - held - self._debt) / PAYING
         # The slope of the pinball loss over the logarithm of the unit, in units.
         slope = ((1 - self._levels[CHOSEN] - self._above[CHOSEN]) * self._knots[CHOSEN]).sum(0)
         slope *= self._lever[places]
@@ -185,8 +201,9 @@ class Calibrator:
         self._knots += self._move
 
     def _factors(self) -> Array:
-        """The powers of the factor, `(4, C)`."""
-        factors: Array = np.exp(np.array(OUTER)[:, None] * self._factor)
+        """The powers of the factor and the debt, `(4, C)`."""
+        owed = np.clip(INTEREST * self._debt, LEAST, MOST)
+        factors: Array = np.exp(np.array(OUTER)[:, None] * (self._factor + owed))
         return factors
 
     def _sizes(self, variance: Array | None) -> Array:
@@ -206,7 +223,8 @@ class Calibrator:
         return {"rows": self.scales.rows, **tensors}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on, bit for bit, from what `state_dict` gave."""
+        """Go on, bit for bit, from what `state_dict` gave; a state from before there was a debt begins without."""
+        state = {"debt": torch.zeros(1, dtype=torch.float64), **state}
         rows = state.get("rows")
         if not isinstance(rows, int):
             raise StateError(f"rows is {rows!r}, expected a number; is this the state of a calibrator?")
@@ -227,6 +245,7 @@ class Calibrator:
             **self.scales.arrays(),
             "knots": self._knots,
             "factor": self._factor,
+            "debt": self._debt,
             "mean": self._mean,
             "unit": self._unit,
             "issued": self._issued,

@@ -23,7 +23,7 @@ from natsr.types import Task
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-SLOW, FAST = 500, 40  # rows that the slow and the fast part look back on
+SLOW, FAST = 800, 40  # rows that the slow and the fast part look back on
 POWER = 0.9  # of the fast part, to begin with
 LEAST, MOST = 0.3, 1.0  # its bounds
 DOWN = 0.55  # share of it that counts for a fast part below one
