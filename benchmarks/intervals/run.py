@@ -1,10 +1,12 @@
 """Measure intervals: natsr's own beside plain alternatives, on the errors of the same forecasts.
 
-    python -m benchmarks.intervals.run --method rls --datasets ETTh1,WTH --horizons 1,24 [--max-steps N]
+    python -m benchmarks.intervals.run --method rls --datasets ETTh1,WTH --horizons 1,24 [--forecasts FOLDER] [--ours]
 
-Every line of `benchmarks/results/intervals.jsonl` is one way to make intervals on one stream. Lines of the same method,
-dataset and horizon are replaced. Protocol honest, defaults, nothing tuned here; the first origin of the online part is
-the first of which any of them sees an error. The time is that of the thread, learning and asking, without scoring.
+Every line of `benchmarks/results/intervals.jsonl` is one way to make intervals on one stream; a line for the same
+method, dataset, horizon and way is replaced. Protocol honest, defaults, nothing tuned here; the first origin of the
+online part is the first of which any of them sees an error. With `--forecasts` the forecasts are kept in a folder and
+taken from there (`benchmarks.intervals.forecasts`); with `--ours` only natsr's own intervals are measured again. The
+time is that of the thread, learning and asking, without scoring.
 """
 
 from __future__ import annotations
@@ -19,59 +21,56 @@ from pathlib import Path
 import numpy as np
 import torch
 from benchmarks.intervals.alternatives import Issued, alternatives
+from benchmarks.intervals.forecasts import Kept, forecasts
 
-from natsr.bench.cells import Cell, load_for, make_for, warm_up
+from natsr.bench.cells import Cell
 from natsr.calibrate import PROBABILITIES, Calibrator
-from natsr.evaluate import Moment, evaluate
-from natsr.metrics import Scores, naive_error
+from natsr.metrics import Scores
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "intervals.jsonl"
 OURS = "natsr"
+Line = dict[str, float | int | str]
 
 
-def measured(cell: Cell) -> Iterator[dict[str, float | int | str]]:
-    """One line for each way to make intervals."""
-    data = load_for(cell)
-    task = data.task(cell.window, cell.horizon)
-    forecaster = make_for(cell, task)
-    warm_up(forecaster, data, data.borders)
-    shape = (task.horizon, task.channels)
-    truth = data.rows.truth.double().numpy()
-    start, stop = data.borders.valid, data.borders.online
-    ways = alternatives(shape, min(cell.max_steps or stop, stop - start))
-    issued, calibrator = Issued(shape), Calibrator(task)
-    denominator = naive_error(data.rows.truth, start, stop)
-    scores = {name: Scores(task, denominator, None, PROBABILITIES) for name in (OURS, *ways)}
-
-    def on_step(moment: Moment) -> None:
-        mean, origin = moment.means[cell.method], moment.step.origin
-        target = truth[origin + 1 : origin + 1 + task.horizon]
+def ours(kept: Kept) -> Scores:
+    """The scores of natsr's intervals around these forecasts."""
+    task = kept.task
+    calibrator, scores = Calibrator(task), Scores(task, probabilities=PROBABILITIES)
+    for origin, (known, forecast) in enumerate(zip(kept.known, kept.mean, strict=True)):
+        mean = forecast.astype(np.float64)
+        variance = kept.variance[origin].astype(np.float64) if origin < len(kept.variance) else None
         began = time.thread_time()
-        calibrator.reveal(truth[origin])
-        quantiles = calibrator.quantiles(mean)
-        calibrator.push(mean)
-        scores[OURS].seconds += time.thread_time() - began
-        scores[OURS].update(mean, target, quantiles)
-        errors = issued.errors(truth[origin])
+        calibrator.reveal(known)
+        quantiles = calibrator.quantiles(mean, variance)
+        calibrator.push(mean, variance)
+        scores.seconds += time.thread_time() - began
+        scores.update(mean, kept.target[origin : origin + task.horizon], quantiles)
+    return scores
+
+
+def others(kept: Kept) -> dict[str, Scores]:
+    """The scores of the alternatives around the same forecasts."""
+    task = kept.task
+    shape = (task.horizon, task.channels)
+    ways, issued = alternatives(shape, len(kept.mean)), Issued(shape)
+    scores = {name: Scores(task, probabilities=PROBABILITIES) for name in ways}
+    for origin, (known, forecast) in enumerate(zip(kept.known, kept.mean, strict=True)):
+        mean = forecast.astype(np.float64)
+        errors = issued.errors(known)
         issued.push(mean)
         for name, way in ways.items():
             began = time.thread_time()
             way.learn(errors)
             quantiles = mean + way.quantiles()
             scores[name].seconds += time.thread_time() - began
-            scores[name].update(mean, target, quantiles)
+            scores[name].update(mean, kept.target[origin : origin + task.horizon], quantiles)
+    return scores
 
-    evaluate(
-        {cell.method: forecaster},
-        data.rows,
-        task,
-        start=start,
-        stop=stop,
-        max_steps=cell.max_steps,
-        intervals=False,
-        on_step=on_step,
-    )
-    for name, found in scores.items():
+
+def measured(cell: Cell, folder: Path | None = None, *, only_ours: bool = False) -> Iterator[Line]:
+    """One line for each way to make intervals."""
+    kept = forecasts(cell, folder)
+    for name, found in ({OURS: ours(kept)} | ({} if only_ours else others(kept))).items():
         yield {
             "method": cell.method,
             "dataset": cell.dataset,
@@ -81,7 +80,7 @@ def measured(cell: Cell) -> Iterator[dict[str, float | int | str]]:
         }
 
 
-def figures(scores: Scores) -> dict[str, float | int | str]:
+def figures(scores: Scores) -> Line:
     """The figures of one way."""
     found = {
         "crps": scores.crps,
@@ -93,16 +92,15 @@ def figures(scores: Scores) -> dict[str, float | int | str]:
     return {"steps": scores.steps, **{name: round(value, 5) for name, value in found.items() if np.isfinite(value)}}
 
 
-def keep(lines: list[dict[str, float | int | str]], path: Path = RESULTS) -> None:
-    """Put the lines into the file, in place of those of the same method, dataset and horizon."""
+def keep(lines: list[Line], path: Path = RESULTS) -> None:
+    """Put the lines into the file, each in the place of the one that it replaces."""
 
-    def key(entry: dict[str, float | int | str]) -> tuple[object, ...]:
-        return entry["method"], entry["dataset"], entry["horizon"]
+    def key(entry: Line) -> tuple[object, ...]:
+        return entry["method"], entry["dataset"], entry["horizon"], entry["intervals"]
 
-    fresh = {key(entry) for entry in lines}
     old = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    kept = [entry for entry in old if key(entry) not in fresh] + lines
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+    kept = {key(entry): entry for entry in old} | {key(entry): entry for entry in lines}
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in kept.values()), encoding="utf-8")
 
 
 def main() -> None:
@@ -112,11 +110,14 @@ def main() -> None:
     parser.add_argument("--datasets", default="ETTh1,WTH,ECL7,Traffic20,BeijingPM25")
     parser.add_argument("--horizons", default="24")
     parser.add_argument("--max-steps", type=int)
+    parser.add_argument("--forecasts", type=Path)
+    parser.add_argument("--ours", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
     for dataset in given.datasets.split(","):
         for horizon in given.horizons.split(","):
-            lines = list(measured(Cell(given.method, dataset, int(horizon), max_steps=given.max_steps)))
+            cell = Cell(given.method, dataset, int(horizon), max_steps=given.max_steps)
+            lines = list(measured(cell, given.forecasts, only_ours=given.ours))
             keep(lines)
             for entry in lines:
                 sys.stdout.write(json.dumps(entry) + "\n")

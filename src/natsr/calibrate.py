@@ -1,6 +1,6 @@
 """Intervals that hold: a Student-t around any forecast, its size tracked and its quantiles learned online.
 
-An interval end is `mean + unit * knot * (factor * debt)^w`:
+An interval end is `mean + unit * (median + (knot - median) * (factor * debt)^w)`:
 
 - the *unit* is the present size of the errors of this step and channel (`natsr.scales`);
 - a *knot* is a quantile of the errors in such units, at the nine probabilities of `KNOTS`, for each step and channel.
@@ -17,7 +17,8 @@ An interval end is `mean + unit * knot * (factor * debt)^w`:
   before a change miss, and nothing can be done about these; the debt keeps those after it wider until the stretch as
   a whole holds again (the integral in "Conformal PID control").
 
-Factor and debt are there for the ends: `w` is 1 for the outer knots and 0 for the median.
+Factor and debt are there for the ends: `w` is 1 for the outer knots and 0 for the median. They widen around the median
+knot, not around the forecast: where a forecast is always off by the same, both ends lie on one side of it.
 
 Labels come late: the forecast made `h` rows ago tells about step `h`. The knots are moved by errors in the units and
 with the factor and debt that were issued, so that what was issued holds in the long run; the factor is moved by what
@@ -56,7 +57,7 @@ LEAST, MOST = -0.1, 0.6  # bounds of what it adds
 OUTER = (0.0, 0.2, 0.6, 1.0)  # powers of the factor and the debt
 POWERS = (3, 3, 2, 1, 0, 1, 2, 3, 3)  # which of them each knot has
 PRIOR = 20  # errors that the first ones are weighed against: one alone would move the outer knots far
-LOW, HIGH = KNOTS.index(0.05), KNOTS.index(0.95)
+LOW, MIDDLE, HIGH = KNOTS.index(0.05), KNOTS.index(0.5), KNOTS.index(0.95)
 CHOSEN = slice(1, 8, 2)  # knots whose pinball losses steer the power of the fast size
 
 
@@ -122,8 +123,11 @@ class Calibrator:
         self._check(mean)
         weights = self._weights if probabilities is None else _weights(probabilities)
         knots = _uncrossed(self._knots.copy())
-        knots *= self._sizes(variance)
+        centre = knots[MIDDLE].copy()
+        knots -= centre
         knots *= self._factors()[POWERS, None]
+        knots += centre
+        knots *= self._sizes(variance)
         knots += mean
         quantiles: Array = (weights @ knots.reshape(len(KNOTS), -1)).reshape(-1, *mean.shape)
         # Rounding may let neighbours without any distance cross by the last bit, and a factor below one by a little.
@@ -174,13 +178,16 @@ class Calibrator:
         """Move everything by errors in units `(H, C)` about the newest row, from the forecasts in these places."""
         here = np.count_nonzero(known, axis=0)
         alive, here = here > 0, np.maximum(here, 1)
-        now = score / np.exp(self._factor)
+        centre = self._knots[MIDDLE]
+        off = score - centre
+        now = off / np.exp(self._factor) + centre
         missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
         share = (np.count_nonzero(missed, axis=0) / here - self._misses) * alive
         shared = alive * (share.sum() / np.count_nonzero(alive))
         share += SHARED * (shared - share)
         self._factor = np.clip(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
-        issued = score / self._issued[:, places]  # (4, H, C)
+        issued = off / self._issued[:, places]  # (4, H, C)
+        issued += centre
         for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
             np.greater(issued[power], self._knots[knot], out=above)
         held = np.count_nonzero(known & self._above[LOW] & ~self._above[HIGH]) / np.count_nonzero(known)
@@ -192,7 +199,7 @@ class Calibrator:
         self.scales.lean(slope.sum(0) / here)
         # Where the tails are wider than Student's the density at a knot is lower, and its steps are longer.
         rate = (self._knots[HIGH] - self._knots[LOW]) / self._span
-        np.clip(rate, 0.5, 20.0, out=rate)
+        np.clip(rate, 0.7, 20.0, out=rate)
         rate *= known
         rate /= np.minimum(self.scales.count + PRIOR, self.memory)
         self._move[...] = self._down
