@@ -62,7 +62,8 @@ class Crash:
     longest: float
     methods: Sequence[str] = ("natsr", "rls")
     acknowledged: list[set[int]] = field(default_factory=list)
-    seen: list[dict[str, list[float]]] = field(default_factory=list)
+    seen: list[list[tuple[str, list[float]]]] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
     url: str = ""
 
@@ -107,14 +108,16 @@ def ask(crash: Crash, number: int) -> None:
         answer = client.get(f"/v1/series/s{number}/forecast", params={"wait": 60})
         if answer.status_code == 200:
             body = answer.json()
-            crash.seen[number][body["origin"]] = body["mean"]["load"]
+            crash.seen[number].append((body["origin"], body["mean"]["load"]))
+        else:
+            crash.unanswered.append(f"{answer.status_code} {answer.json()['error']}")
 
 
 def checked_crashes(crash: Crash) -> dict[str, Any]:
     """Run it, and count."""
     rng = random.Random(crash.seed)
     crash.acknowledged = [set() for _ in range(crash.series)]
-    crash.seen = [{} for _ in range(crash.series)]
+    crash.seen = [[] for _ in range(crash.series)]
     with Served(crash.nursery, crash.state, *OPTIONS) as served:
         crash.url = served.url
         with httpx.Client(base_url=crash.url, timeout=PATIENCE) as client:
@@ -154,7 +157,14 @@ def logged(url: str, number: int) -> list[tuple[str, float]]:
 
 def counted(crash: Crash, kept: list[list[tuple[str, float]]]) -> dict[str, Any]:
     """What became of the rows, and whether the forecasts are those of an uninterrupted run."""
-    found = {"kills": crash.kills, "series": crash.series, "acknowledged": 0, "kept": 0, "lost": 0, "doubled": 0}
+    found: dict[str, int] = {
+        "kills": crash.kills,
+        "series": crash.series,
+        "acknowledged": 0,
+        "kept": 0,
+        "lost": 0,
+        "doubled": 0,
+    }
     found |= {"strangers": 0, "forecasts_compared": 0, "forecasts_different": 0}
     for number, log in enumerate(kept):
         truth = {row["time"]: row["values"]["load"] for row in rows(number, 0, crash.rows)}
@@ -166,10 +176,11 @@ def counted(crash: Crash, kept: list[list[tuple[str, float]]]) -> dict[str, Any]
         found["doubled"] += len(times) - len(there)
         found["strangers"] += sum(truth.get(time) != value for time, value in log)
         seen = crash.seen[number]
-        alone = uninterrupted(crash.settings(number), number, len(log), [times.index(origin) for origin in seen])
+        asked = {times.index(origin) for origin, _ in seen}
+        alone = uninterrupted(crash.settings(number), number, len(log), sorted(asked))
         found["forecasts_compared"] += len(seen)
-        found["forecasts_different"] += sum(alone.get(origin) != mean for origin, mean in seen.items())
-    return found
+        found["forecasts_different"] += sum(alone.get(origin) != mean for origin, mean in seen)
+    return {**found, "forecasts_unanswered": len(crash.unanswered), "why": sorted(set(crash.unanswered))}
 
 
 def main() -> None:

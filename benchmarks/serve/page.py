@@ -32,14 +32,19 @@ def machine(result: Mapping[str, Any]) -> str:
 
 def crash(result: Mapping[str, Any]) -> list[str]:
     """Kills."""
-    head = ["database", "kills", "acknowledged rows", "lost", "doubled", "forecasts compared", "different"]
-    names = ["kills", "acknowledged", "lost", "doubled", "forecasts_compared", "forecasts_different"]
-    lines = [[name, *(found[field] for field in names)] for name, found in result["databases"].items()]
-    kills = max(found["kills"] for found in result["databases"].values())
+    shown = {
+        "kills": "kills", "acknowledged": "acknowledged rows", "lost": "lost", "doubled": "doubled",
+        "forecasts_compared": "forecasts compared", "forecasts_different": "different",
+        "forecasts_unanswered": "unanswered",
+    }  # fmt: skip
+    databases = result["databases"]
+    lines = [[name, *(found.get(field, "not counted") for field in shown)] for name, found in databases.items()]
+    kills = max(found["kills"] for found in databases.values())
     methods = result["methods"]
     options = f"--kills {kills} --longest {result['longest']:g} --methods {','.join(methods)}"
     said = f"Series of {', '.join(f'`{name}`' for name in methods)} in turn. {machine(result)}"
-    return ["### Kills", "", f"`python -m benchmarks.serve.crash {options}`. {said}", "", *table(head, lines)]
+    command = f"`python -m benchmarks.serve.crash {options}`. {said}"
+    return ["### Kills", "", command, "", *table(["database", *shown.values()], lines)]
 
 
 def hostile(result: Mapping[str, Any]) -> list[str]:

@@ -177,6 +177,23 @@ def test_the_controls_change_what_is_drawn(page: Page, served: Served) -> None:
     expect(page.locator("details tbody tr")).to_have_count(6, timeout=PATIENCE)
 
 
+def test_a_change_of_unit_is_marked(page: Page, served: Served) -> None:
+    settings = {"columns": ["load"], "horizon": 2, "window": 6, "freq": "h", "method": "rls"}
+    assert httpx.put(f"{served.url}/v1/series/unit", json=settings, timeout=60).status_code == 201
+    loads = [(10 + 3 * math.sin(2 * math.pi * i / 12)) * (1 if i < 100 else 1000) for i in range(180)]
+    given = [
+        {"time": (START + timedelta(hours=i)).isoformat(), "values": {"load": load}} for i, load in enumerate(loads)
+    ]
+    posted = httpx.post(f"{served.url}/v1/series/unit/observations", json={"rows": given}, timeout=60)
+    assert posted.json()["accepted"] == 180
+    httpx.get(f"{served.url}/v1/series/unit/forecast", params={"wait": 60}, timeout=90)
+    assert httpx.get(f"{served.url}/v1/series/unit", timeout=60).json()["health"]["rescaled"] == 1
+    page.goto(f"{served.url}/#/series/unit")
+    expect(page.locator("dl.facts")).to_contain_text("New scale since", timeout=PATIENCE)
+    expect(page.locator("#errors svg text", has_text="new scale")).to_have_count(1, timeout=PATIENCE)
+    httpx.delete(f"{served.url}/v1/series/unit", timeout=60)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible(browser: Browser, served: Served, scheme: str) -> None:
     context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light", bypass_csp=True)

@@ -163,8 +163,8 @@
     const column = html("select", {}), rows = html("span", { class: "segments" }), steps = html("span", { class: "segments" });
     const main = figure("forecasts", "Forecast", "What came, what had been expected so many rows before, and what is expected next, with 50 and 90\u00a0% intervals.",
       html("label", { hidden: "" }, "Column", column), html("span", { class: "named" }, "Rows", rows), html("span", { class: "named" }, "Expected", steps, "rows before"));
-    const error = figure("errors", "Running error", "MASE over the last thousand rows or so, beside that of the last value: lower is better.");
-    const scale = figure("scale", "Scale", "Variance that the method expects, in standardised units. A mark shows where a drift began.");
+    const error = figure("errors", "Running error", "MASE over the last thousand rows or so, beside that of the last value: lower is better. Marks show where a drift began, and where a column had left its scale and all began anew.");
+    const scale = figure("scale", "Scale", "Variance that the method expects, in standardised units.");
     const weights = html("section", { hidden: "" }, html("h2", {}, "Experts"), html("p", { class: "about" }, "Which experts the forecast is made of, and with what weight."), html("ul", { class: "weights" }));
     const details = html("details", {}, html("summary", {}, "The forecast as a table"), html("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The forecast as a table" }));
     content.replaceChildren(html("div", { class: "series" }, title, failure, list, main.section, details, html("div", { class: "pair" }, error.section, scale.section), weights));
@@ -219,16 +219,17 @@
       failure.textContent = series.failure || "";
       const beside = [...series.exogenous, ...series.known];
       const since = health.drift && health.drift_since ? String(health.drift_since).replace("T", " ") : "none";
-      list.replaceChildren(...facts([["Last row", series.last_time ? showTime(moment(series.last_time)) : "none yet"], ["Rows", `${series.observations.toLocaleString("en")}${series.pending ? `, ${series.pending} pending` : ""}`], ["Method", series.method], ...(beside.length ? [["Read beside", beside.join(", ")]] : []), ["MASE", `${show(health.mase)} (last value ${show(health.mase_last_value)})`], ["Inside 90 % intervals", percent(health.coverage_90)], ["Drift since", since], ["Refused steps", show(health.refused ?? 0)]]));
+      list.replaceChildren(...facts([["Last row", series.last_time ? showTime(moment(series.last_time)) : "none yet"], ["Rows", `${series.observations.toLocaleString("en")}${series.pending ? `, ${series.pending} pending` : ""}`], ["Method", series.method], ...(beside.length ? [["Read beside", beside.join(", ")]] : []), ["MASE", `${show(health.mase)} (last value ${show(health.mase_last_value)})`], ["Inside 90 % intervals", percent(health.coverage_90)], ["Drift since", since], ["Refused steps", show(health.refused ?? 0)], ...(health.rescaled_at ? [["New scale since", showTime(moment(String(health.rescaled_at)))]] : [])]));
       paintMain(name);
       details.hidden = !forecast;
       details.querySelector(".scroll").replaceChildren(...(details.open && forecast ? [table(forecast, name)] : []));
       const xs = metrics.times.map(moment), figures = metrics.figures, line = (field) => figures[field] || xs.map(() => null);
-      const drifts = [...new Set(line("drift_since").filter(Boolean))].map((time) => ({ at: moment(String(time)), text: "drift" })).filter((mark) => xs.length && mark.at >= xs[0]);
+      const times = (field, text) => [...new Set(line(field).filter(Boolean))].map((time) => ({ at: moment(String(time)), text })).filter((mark) => xs.length && mark.at >= xs[0]);
+      const marks = times("drift_since", "drift").concat(times("rescaled_at", "new scale"));
       error.section.hidden = !line("mase").some(known);
-      if (!error.section.hidden) charts.error.set({ id: "error", xs, time: true, zero: true, fixed: true, label: "Running MASE, and that of the last value", marks: drifts, lines: [{ name: series.method, values: line("mase"), color: "var(--m0)" }, { name: "last value", values: line("mase_last_value"), color: "var(--m1)", dash: "8 3" }], heading: (i) => showTime(xs[i]) });
+      if (!error.section.hidden) charts.error.set({ id: "error", xs, time: true, zero: true, fixed: true, label: "Running MASE, and that of the last value", marks, lines: [{ name: series.method, values: line("mase"), color: "var(--m0)" }, { name: "last value", values: line("mase_last_value"), color: "var(--m1)", dash: "8 3" }], heading: (i) => showTime(xs[i]) });
       scale.section.hidden = !line("variance").some(known);
-      if (!scale.section.hidden) charts.scale.set({ id: "scale", xs, time: true, log: true, fixed: true, label: "Expected variance over time", marks: drifts, lines: [{ name: "variance", values: line("variance"), color: "var(--m2)" }], heading: (i) => showTime(xs[i]) });
+      if (!scale.section.hidden) charts.scale.set({ id: "scale", xs, time: true, log: true, fixed: true, label: "Expected variance over time", marks, lines: [{ name: "variance", values: line("variance"), color: "var(--m2)" }], heading: (i) => showTime(xs[i]) });
       const experts = Object.entries(health).filter(([field, weight]) => field.startsWith("weight_") && known(weight)).map(([field, weight]) => [field.slice(7), weight]).sort((a, b) => b[1] - a[1]).slice(0, 8);
       weights.hidden = !experts.length;
       weights.querySelector("ul").replaceChildren(...experts.map(([expert, weight]) => html("li", {}, html("span", {}, expert), html("span", { class: "bar", "aria-hidden": "true" }, html("i", { style: `width:${(100 * weight).toFixed(1)}%` })), html("b", {}, percent(weight)))));
