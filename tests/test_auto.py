@@ -252,6 +252,9 @@ def of_format_3(state: State) -> State:
             value = value[:4] if name.startswith("second") else value[:count]
             mixture[name] = value / value.sum(0) if name.endswith("weights") else value
     del state["correction"]
+    guard = state["guard"]
+    assert isinstance(guard, dict)
+    del guard["spread"]
     last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
     del state[f"group_{last}"]
     return state
@@ -261,6 +264,9 @@ def of_before(state: State, networks: bool) -> State:
     """A state as it was in format 2: one mixture, one network, and one member after it."""
     quick = 39
     del state["correction"]
+    guard = state["guard"]
+    assert isinstance(guard, dict)
+    del guard["spread"]
     own, mixture = state["panel"], state["mixture"]
     assert isinstance(own, dict) and isinstance(mixture, dict)
     mixed, guarded, waiting = (torch.as_tensor(own.pop(name)) for name in ("mixed", "guarded", "waiting"))

@@ -141,7 +141,8 @@ class Panel:
             held = self._guard.arrays()
             own = ("now", "waiting", "mixed", "guarded", "square", "errors", "reach")
             arrays: Arrays = {name: getattr(self, f"_{name}") for name in own}
-            arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
+            arrays |= {name: held[name] for name in ("loss", "spread", "share")}
+            arrays |= {"change": held["square"], "changes": held["count"]}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "far": FAR, "reach_fade": FADE}
             self._native.made = Blend(library, self.mixture, arrays, limits)
         return self._native.made
