@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    names = sorted(given.folder.glob("*.csv")) if given.folder else [*MADE]
+    names = sorted(given.folder.glob("*.csv"), key=lambda path: path.stat().st_size) if given.folder else [*MADE]
     found: dict[str, dict[str, float]] = json.loads(given.out.read_text()) if given.out.exists() else {}
     for name in names:
         series = read(name) if isinstance(name, Path) else made(name, given.seed)

@@ -8,7 +8,7 @@ from natsr.experts.guard import Guard
 
 
 def shares(gain: float, wild: float, rows: int = 1500) -> float:
-    """The mean share over the second half of random walks; the mixture knows a part of each step, and errs beside it."""
+    """The mean share over the second half of random walks; the mixture knows a part of each step, and errs."""
     found = []
     for seed in range(8):
         generator, guard = np.random.default_rng(seed), Guard((1, 1))
