@@ -29,7 +29,7 @@ from natsr.bench.tables import (
     shown,
     verdict,
 )
-from natsr.recipes import METHODS, NETWORKS
+from natsr.recipes import METHODS, NETWORKS, UNTAUGHT
 
 #: What is shown of an honest run besides its MASE, under which heading.
 FIGURES = {
@@ -222,7 +222,8 @@ def side_by_side(published: Sequence[Grid], honest: Grid, paths: Paths) -> list[
 
 def glance(mase: dict[str, Table]) -> list[str]:
     """For each dataset and horizon the lowest MASE of a network under each protocol, and of what has none."""
-    kinds = (("paper", NETWORKS), ("honest", NETWORKS), ("partial", NETWORKS), ("honest", PLAIN), ("honest", ("auto",)))
+    networks = [method for method in NETWORKS if method not in UNTAUGHT]
+    kinds = (("paper", networks), ("honest", networks), ("partial", networks), ("honest", PLAIN), ("honest", ("auto",)))
     names = ["a network, published", "honest", "partial", "no network", "auto"]
     lines = [head("lowest MASE", names)]
     for row in mase["honest"].rows:
@@ -254,7 +255,8 @@ def partly(honest: Grid, paths: Paths) -> list[str]:
 
 def _beside(row: Row, mase: dict[str, Table], figures: Sequence[Table]) -> list[str]:
     """One dataset and horizon."""
-    methods = dict.fromkeys(c.method for t in mase.values() for (r, c) in t.entries if r == row)
+    there = {c.method for t in mase.values() for (r, c) in t.entries if r == row}
+    methods = [method for method in reversed(METHODS) if method in there]
     names = ["published, reported", "published, ours", "honest", "partial", *(FIGURES[t.metric] for t in figures)]
     lines = [f"**{row[0]}, H = {row[1]}**", "", head("method", names)]
     for method in methods:

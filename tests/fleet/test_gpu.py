@@ -78,6 +78,21 @@ def test_the_forecasts_that_are_kept_are_those_that_are_counted(
         assert variances is not None and variances.shape == (loop.total,) and len(set(variances.tolist())) > 1
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("method", METHODS)
+def test_the_host_waits_for_nothing_when_it_asks_for_a_chunk(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else groups that go along beside each other would wait for the slowest of them."""
+    monkeypatch.setattr(stream, "CHUNK", 10)
+    loop = Loop(fleet_of(method), [wave(0)] * 3, (START, ROWS))
+    assert loop.advance() and loop.advance()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert loop.advance()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    loop.run()
+
+
 @pytest.mark.parametrize("method", ["er", "natsr"])
 def test_pieces_are_the_whole(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = sums_of(fleet_of(method))

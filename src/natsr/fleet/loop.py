@@ -97,7 +97,7 @@ class Loop(Stream):
         self._moments = Moments(fleet.finish, fleet.own.rate, fleet.net.weights)
         self._counts = {name: torch.tensor(numbers, device=device) for name, numbers in fleet.counts.items()}
         self._streams = Streams(fleet.generators, device)
-        self._seen = [0] * n if fleet.memory is None else list(fleet.memory.seen)
+        self._seen = torch.tensor([0] * n if fleet.memory is None else fleet.memory.seen, device=device)
         self._good, self._todo = (torch.zeros(n, dtype=torch.bool, device=device) for _ in range(2))
         no = torch.zeros((), dtype=torch.bool, device=device)
         self._more, self._astray, self._keeps = (no.clone() for _ in range(3))
@@ -131,9 +131,10 @@ class Loop(Stream):
         fleet, shape, streams, K = self.fleet, self.fleet.shape, self._streams, self._at_a_time
         found: dict[str, Tensor] = {}
         if self._shelf is not None:
-            capacity, runs = self._shelf.capacity, torch.arange(self.done, self.done + K)
+            # Nothing is brought here from the host: that would make it wait for the chunk before.
+            capacity, runs = self._shelf.capacity, torch.arange(self.done, self.done + K, device=self._device)
             learned = (runs - self.delay).clamp(min=0)  # examples that each will have learned by then
-            sizes = (torch.tensor(self._seen) + learned[:, None]).clamp(max=capacity).to(self._device)
+            sizes = (self._seen + learned[:, None]).clamp(max=capacity)
             found["chosen"] = choices(streams.uniform(K, capacity), sizes, self._draws)
             found["kept"] = streams.uniform(K)
         if shape.natural:
