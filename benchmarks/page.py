@@ -97,7 +97,8 @@ each method, chosen on the stream of ETTh1 as there. The best of a row is bold, 
 What is left when the future is hidden. *published* is the MASE under the protocol `paper`, *honest* and *partial* under
 those; all further figures are of the honest runs. First the lowest MASE of each kind of method, then all of them. The
 methods without a network cost microseconds and are hard to beat; at H = 1 the protocols are the same. Times are of
-machines that do other work too, and those of a cell on a GPU its share of what all cells beside it took.
+machines that do other work too, and those of a cell on a GPU its share of what all cells beside it took. CRPS and
+coverage are of the intervals as they were when a line was made: those made first are a little wider.
 """,
         partial(side_by_side, PUBLISHED, HONEST),
     ),
