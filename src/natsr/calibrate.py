@@ -199,7 +199,7 @@ class Calibrator:
         self.scales.lean(slope.sum(0) / here)
         # Where the tails are wider than Student's the density at a knot is lower, and its steps are longer.
         rate = (self._knots[HIGH] - self._knots[LOW]) / self._span
-        np.clip(rate, 0.7, 20.0, out=rate)
+        np.clip(rate, 1.0, 20.0, out=rate)
         rate *= known
         rate /= np.minimum(self.scales.count + PRIOR, self.memory)
         self._move[...] = self._down
