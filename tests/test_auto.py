@@ -13,6 +13,8 @@ from torch import Tensor
 
 from natsr.auto import NETWORK_INPUTS, Budget, Clock, networks, panel
 from natsr.evaluate import Moment, evaluate
+from natsr.fleet.choice import beside
+from natsr.forecasters.base import Forecaster
 from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
 from natsr.recipes import make
@@ -304,3 +306,34 @@ def test_networks_read_the_last_rows_and_those_a_period_before_as_far_as_there_i
         inputs = count * channels + 6  # and waves
         sizes = (inputs + 1) * width + (width + 1) * width + (width + 1) * channels + inputs * channels
         assert group.arrays()["weights"].size == sizes and count * channels <= NETWORK_INPUTS
+
+
+def test_natsr_stable_and_fast_are_stepped_as_one_and_forecast_what_they_would_alone() -> None:
+    task = Task(window=6, horizon=2, channels=2, season=6)
+    small: dict[str, Option] = {"width": 4, "depth": 2, "top": 8, "epochs": 1, "every": 5}
+    members = {name: partial(make, name, options=small) for name in ("natsr", "natsr_fast")}
+    asked: list[int] = []
+
+    def counted(forecasters: list[Forecaster]) -> list[Forecaster]:
+        asked.append(len(forecasters))
+        return beside(forecasters)
+
+    together = Pool(task, partial(panel, budget="all", members=members, in_step=counted))
+    alone = Pool(task, partial(panel, budget="all", members=members))
+    assert asked == [2]
+    rows = rows_of(wave(200))
+    for one in (together, alone):
+        one.warm_up(Windows(rows, task, 0, 110), Windows(rows, task, 110, 130))
+    for step in steps(rows, task, "honest", 130, 200):
+        for one in (together, alone):
+            if step.matured is not None:
+                one.learn(step.matured)
+        torch.testing.assert_close(together.forecast(step.window).mean, alone.forecast(step.window).mean)
+    again = Pool(task, partial(panel, budget="all", members=members, in_step=beside))
+    again.load_state_dict(together.state_dict())
+    assert torch.equal(again.forecast(step.window).mean, together.forecast(step.window).mean)
+    state = together.state_dict()
+    for name in members:
+        own, other = state[f"member_{name}"], alone.state_dict()[f"member_{name}"]
+        assert isinstance(own, dict) and isinstance(other, dict)
+        assert own["counts"] == other["counts"]

@@ -22,7 +22,7 @@ from natsr.experts.periods import find_period
 from natsr.experts.plain import LastValue, Means, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
 from natsr.forecasters.base import Forecaster
-from natsr.forecasters.member import Member
+from natsr.forecasters.member import Member, Reader
 from natsr.types import Task
 
 Budget = Literal["cheap", "one", "all"]
@@ -165,7 +165,13 @@ def networks(task: Task, clock: Clock, seed: int = 0) -> list[Group]:
     ]
 
 
-def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members | None = None) -> Panel:
+def panel(
+    task: Task,
+    budget: Budget = "cheap",
+    seed: int = 0,
+    members: Members | None = None,
+    in_step: Callable[[list[Forecaster]], list[Forecaster]] = list,
+) -> Panel:
     """The experts, mixed by ML-Poly with the absolute loss, the gradient trick and fading regrets, in two layers.
 
     Args:
@@ -173,6 +179,7 @@ def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members 
         budget: `cheap`, the experts without a network; `one`, and small networks beside them; `all`, and `members`.
         seed: Of the network.
         members: What makes whole forecasters that are to be experts too, by name.
+        in_step: Makes forecasters that follow one stream ones that are stepped together.
     """
     clock = Clock(task)
     groups = cheap(task, clock)
@@ -180,7 +187,9 @@ def panel(task: Task, budget: Budget = "cheap", seed: int = 0, members: Members 
         groups += networks(task, clock, seed)
     if budget == "all":
         plain = replace(task, features=0)
-        groups += [Member(name, plain, make) for name, make in (members or {}).items()]
+        reader, made = Reader(plain), in_step([make(plain) for make in (members or {}).values()])
+        pairs = zip((members or {}).items(), made, strict=True)
+        groups += [Member(name, reader, make, forecaster) for (name, make), forecaster in pairs]
     count = sum(len(group.names) for group in groups)
     keep = (
         max(task.reach, 4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64

@@ -14,6 +14,7 @@ import torch
 
 from natsr.auto import Budget, panel
 from natsr.baselines import FsnetOptions, NetworkOptions, OnenetOptions
+from natsr.fleet.choice import beside
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.linear import MultivariateRLS, RecursiveLeastSquares
@@ -348,7 +349,7 @@ def auto(task: Task, setting: Setting, options: Options) -> Forecaster:
     """Many experts, mixed online by how each does: no choice to make, nothing to tune."""
     members = {name: partial(make, name, seed=setting.seed, device=setting.device) for name in ("natsr", "natsr_fast")}
     chosen = parsed(AutoOptions(), options)
-    return Pool(task, partial(panel, budget=chosen.budget, seed=setting.seed, members=members))
+    return Pool(task, partial(panel, budget=chosen.budget, seed=setting.seed, members=members, in_step=beside))
 
 
 METHODS = tuple(RECIPES)

@@ -10,7 +10,7 @@ import torch
 from tests.fleet.streams import SMALL, TASK, farthest, made, moments, parts, wave
 
 from natsr.fleet import Apart, Compiled, Learners, best
-from natsr.fleet.choice import Way, chosen
+from natsr.fleet.choice import Way, beside, chosen
 from natsr.fleet.crew import Crew
 from natsr.forecasters import neural
 from natsr.forecasters.base import Forecaster
@@ -226,6 +226,19 @@ def test_a_crew_and_the_choice_take_compiled_learners_so() -> None:
 
 
 @needs_c
+@needs_c
+def test_steps_that_end_otherwise_go_in_one_call_too() -> None:
+    """NatSR's plain steps and those of its fast variant, which go through AdamW."""
+    pair = [make(method, TASK, options=SMALL) for method in ("natsr", "natsr_fast")]
+    assert Compiled.fits(pair)
+    fleet, alone = Compiled(pair), [make(method, TASK, options=SMALL) for method in ("natsr", "natsr_fast")]
+    assert farthest(alone, fleet, [moment[:2] for moment in moments()]) < CLOSE
+    same_counts(alone, fleet)
+    others = [make("ogd", TASK, options=SMALL), make("natsr", TASK, options=SMALL)]
+    assert beside(others) == others and beside(alone[:1]) == alone[:1]
+    assert all(one not in alone for one in beside(alone))
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(OptionError, match="not compiled"):
         Compiled(made("er"))

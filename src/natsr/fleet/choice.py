@@ -11,7 +11,8 @@ import torch
 from natsr.fleet.apart import Apart, Tiles
 from natsr.fleet.base import Learners
 from natsr.fleet.compiled import Compiled
-from natsr.fleet.shape import Shape, shape_of
+from natsr.fleet.instep import in_step
+from natsr.fleet.shape import Shape, alike, shape_of
 from natsr.forecasters.base import Forecaster
 from natsr.types import Example
 
@@ -52,6 +53,20 @@ def best(forecasters: Sequence[Forecaster], threads: int | None = None) -> Apart
         threads: Threads that may be used; as many as torch uses unless said otherwise.
     """
     return chosen(forecasters, threads).of(forecasters)
+
+
+def beside(forecasters: Sequence[Forecaster]) -> list[Forecaster]:
+    """Forecasters that follow one stream, stepped together without a trial: always in the same way on the same machine.
+
+    Compiled ones of one shape in one call of C, networks on a GPU in one step, others each on its own.
+    """
+    shapes = [shape_of(forecaster) for forecaster in forecasters]
+    if len(shapes) < 2 or any(isinstance(shape, str) or not alike(shape, shapes[0]) for shape in shapes):
+        return list(forecasters)
+    if Compiled.fits(forecasters):
+        return in_step(Compiled(forecasters, torch.get_num_threads()))
+    on_cpu = all(isinstance(shape, Shape) and shape.device.type == "cpu" for shape in shapes)
+    return list(forecasters) if on_cpu else in_step(Tiles(forecasters, len(forecasters), 1))
 
 
 def chosen(forecasters: Sequence[Forecaster], threads: int | None = None) -> Way:

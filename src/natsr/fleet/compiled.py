@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -19,8 +20,9 @@ from torch import Tensor
 from natsr.fleet.apart import Apart
 from natsr.fleet.base import Learners, Parts
 from natsr.fleet.berth import Berth, fits, footprint
-from natsr.fleet.shape import Shape, learners, net_of, shape_of
+from natsr.fleet.shape import Shape, alike, learners, net_of, shape_of
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.finish import AdamW
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.native.many import DUE, IDLE, NO_ROOM, WAITING, Question, Reading, Record, Turn, Workers
 from natsr.nets.native import NativeTCN
@@ -82,11 +84,14 @@ class Compiled(Learners):
 
     @staticmethod
     def fits(forecasters: Sequence[Forecaster]) -> bool:
-        """Whether all of them are of one shape, and compiled."""
-        shapes = {shape_of(forecaster) for forecaster in forecasters}
-        return len(shapes) == 1 and all(
-            isinstance(shape_of(forecaster), Shape) and isinstance(forecaster, NeuralForecaster) and fits(forecaster)
-            for forecaster in forecasters
+        """Whether all of them are of one shape, but for the last word of their steps, and compiled."""
+        shapes = [shape_of(forecaster) for forecaster in forecasters]
+        return bool(shapes) and all(
+            isinstance(shape, Shape)
+            and alike(shape, shapes[0])
+            and isinstance(forecaster, NeuralForecaster)
+            and fits(forecaster)
+            for shape, forecaster in zip(shapes, forecasters, strict=True)
         )
 
     @staticmethod
@@ -106,7 +111,7 @@ class Compiled(Learners):
     def join(self, forecasters: Sequence[Forecaster]) -> None:
         """Take in more learners of the same shape, after the others."""
         shape, found = learners(forecasters)
-        if shape != self.shape or not self.fits(forecasters):
+        if not alike(shape, self.shape) or not self.fits(forecasters):
             raise OptionError("learners that join must be compiled and of the same shape; use natsr.fleet.Apart")
         first, count = len(self), len(self) + len(found)
         if count > len(self._records):  # with room to spare, so that those who come one by one are not copied each time
@@ -114,7 +119,7 @@ class Compiled(Learners):
             ctypes.memmove(grown, self._records, ctypes.sizeof(self._records))
             self._records = grown
         for number, learner in enumerate(found, first):
-            berth = Berth(shape, learner)
+            berth = Berth(replace(shape, adaptive=isinstance(learner.finish, AdamW)), learner)
             berth.settle(self._records[number])
             berth.adopt(learner.state_dict(), self._records[number])
             self._berths.append(berth)
