@@ -223,6 +223,10 @@ def test_the_example_of_the_row_before_is_a_hint_where_it_is_known_and_only_ther
         found[protocol] = score["auto"].by_step()["mae"]
     assert found["paper"][2] < 0.8 * found["honest"][2]
     assert found["paper"][0] < 1.05 * found["honest"][0]
+    auto = pool()
+    auto.warm_up(Windows(rows, TASK, 0, 480), Windows(rows, TASK, 480, 500))
+    now = auto._panel
+    assert (now.mean() == now._guarded[(now.past.seen - 1) % 4]).all()
 
 
 def test_a_state_from_before_there_was_a_fast_mixture_is_carried_on() -> None:
@@ -254,9 +258,6 @@ def of_format_3(state: State) -> State:
             value = value[:4] if name.startswith("second") else value[:count]
             mixture[name] = value / value.sum(0) if name.endswith("weights") else value
     del state["correction"]
-    guard = state["guard"]
-    assert isinstance(guard, dict)
-    del guard["spread"]
     last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
     del state[f"group_{last}"]
     return state
@@ -266,9 +267,6 @@ def of_before(state: State, networks: bool) -> State:
     """A state as it was in format 2: one mixture, one network, and one member after it."""
     quick = 39
     del state["correction"]
-    guard = state["guard"]
-    assert isinstance(guard, dict)
-    del guard["spread"]
     own, mixture = state["panel"], state["mixture"]
     assert isinstance(own, dict) and isinstance(mixture, dict)
     mixed, guarded, waiting = (torch.as_tensor(own.pop(name)) for name in ("mixed", "guarded", "waiting"))

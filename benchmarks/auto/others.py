@@ -85,7 +85,7 @@ def drifting_walk(generator: np.random.Generator) -> Array:
 
 def rates(generator: np.random.Generator) -> Array:
     """Three random walks that move together, in calm and in wild times."""
-    calm = np.exp(0.5 * _noise(generator, ROWS, 0.98))
+    calm = np.exp(0.1 * _noise(generator, ROWS, 0.98))
     together = generator.standard_normal((ROWS, 1)) + 0.7 * generator.standard_normal((ROWS, 3))
     return 100 * np.exp(np.cumsum(0.002 * calm * together, 0))
 
@@ -211,7 +211,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    names = sorted(given.folder.glob("*.csv"), key=lambda path: path.stat().st_size) if given.folder else [*MADE]
+    names: list[Path | str] = [*MADE]
+    if given.folder:
+        names = [*sorted(given.folder.glob("*.csv"), key=lambda path: int(path.stat().st_size))]
     found: dict[str, dict[str, float]] = json.loads(given.out.read_text()) if given.out.exists() else {}
     for name in names:
         series = read(name) if isinstance(name, Path) else made(name, given.seed)

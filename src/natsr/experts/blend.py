@@ -57,7 +57,6 @@ class Blend:
             "power_barely": aggregate.BARELY,
             "fade": guard.DISCOUNT,
             "proof": guard.PROOF,
-            "chance": guard.CHANCE,
             "guard_wild": guard.WILD**2,
             "guard_rate": guard.SIZE_RATE,
             "guard_young": guard.YOUNG,

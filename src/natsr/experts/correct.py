@@ -1,10 +1,10 @@
-"""The example of the row before as a hint: how far off it was, in part, the next one will be too.
+"""The example of the row before as a hint, where it is known early: how far off it was, the next one will be in part.
 
 The errors of step `h` of two forecasts whose origins lie side by side are alike. How much is learned for each step and
 column, by least squares with forgetting; and whether to move a forecast at all is decided for each column by what it
-would have gained of late: it takes proof. One row ahead the example of the row before is always complete. Further
-ahead it is only where a forecast is asked for late, from a row whose labels have come meanwhile; an example that is `H`
-rows old tells nothing that the mixture has not learned already (decision 0012 has the figures), and is not used.
+would have gained of late: it takes proof. A forecast from the newest row never has such an example: the youngest whose
+labels are all known is `H` rows old, and tells nothing that the mixture has not learned already (decision 0012 has the
+figures). It is there only for a forecast that is asked for late, from a row whose labels have come meanwhile.
 """
 
 from __future__ import annotations

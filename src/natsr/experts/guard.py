@@ -2,8 +2,8 @@
 
 Where nothing can be forecast (a random walk, a column that stands still) the best mixture is the last value, and any
 other weights, however small, cost a little for ever. The forecast is therefore `last + share · (mixture - last)`, and
-the share is the best, in hindsight, of a few. It takes proof to leave the last value: what a share has gained must be
-more than a small part of the loss, and more than chance, of which a few wild rows among many calm ones leave much.
+the share is the best, in hindsight, of a few; the losses of the share of 0 count a little less than they are, so that
+it takes proof to leave the last value.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ DISCOUNT = 0.9995
 WILD, SIZE_RATE, YOUNG = 10.0, 0.01, 20
 #: By how much, relative to the loss of the last value, a share must be better for each unit of it.
 PROOF = 0.003
-#: And by how many standard deviations of the sum of its gains.
-CHANCE = 1.0
 
 
 class Guard:
@@ -31,7 +29,6 @@ class Guard:
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._loss = np.zeros((len(SHARES), *shape))
-        self._spread = np.zeros((len(SHARES), *shape))  # squares of what was gained over the last value
         self._square, self._count = np.zeros(shape), np.zeros(shape)  # of changes, and how many are in it
         self.share = np.ones(shape)
 
@@ -50,22 +47,11 @@ class Guard:
         ahead = np.where(known, np.clip(truth - last, -limit, limit), 0.0)
         gap = np.where(known, np.clip(mixture - last, -limit, limit), 0.0)
         self._loss *= DISCOUNT
-        self._spread *= DISCOUNT**2
-        lost = np.abs(ahead - SHARES[:, None, None] * gap)
-        self._loss += lost
-        self._spread += (lost[:1] - lost) ** 2
-        number = 1 + self._loss[1:].argmin(0)[None]
-        loss, spread = (np.take_along_axis(values, number, 0)[0] for values in (self._loss, self._spread))
-        best = SHARES[number[0]]
-        proven = self._loss[0] - loss > PROOF * best * self._loss[0] + CHANCE * np.sqrt(spread)
-        np.copyto(self.share, np.where(proven, best, 0.0))
+        self._loss += np.abs(ahead - SHARES[:, None, None] * gap)
+        needed = self._loss + PROOF * SHARES[:, None, None] * self._loss[:1]
+        best = SHARES[needed.argmin(0)]
+        np.copyto(self.share, best)
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
-        return {
-            "loss": self._loss,
-            "spread": self._spread,
-            "share": self.share,
-            "square": self._square,
-            "count": self._count,
-        }
+        return {"loss": self._loss, "share": self.share, "square": self._square, "count": self._count}

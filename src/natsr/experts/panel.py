@@ -115,7 +115,7 @@ class Panel:
     def _complete(self) -> None:
         """The row is the last label of the oldest of the forecasts that wait."""
         horizon, past = len(self._steps), self.past
-        if past.seen <= horizon:
+        if past.seen <= horizon or horizon == 1:  # one row ahead there is never an example that is younger than usual
             return
         truth = np.where(past.known_last(horizon), past.last(horizon), np.nan)
         error = np.clip(truth - self._guarded[(past.seen - 1 - horizon) % self._slots], -LARGEST, LARGEST)
@@ -141,8 +141,7 @@ class Panel:
             held = self._guard.arrays()
             own = ("now", "waiting", "mixed", "guarded", "square", "errors", "reach")
             arrays: Arrays = {name: getattr(self, f"_{name}") for name in own}
-            arrays |= {name: held[name] for name in ("loss", "spread", "share")}
-            arrays |= {"change": held["square"], "changes": held["count"]}
+            arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "far": FAR, "reach_fade": FADE}
             self._native.made = Blend(library, self.mixture, arrays, limits)
         return self._native.made
@@ -151,11 +150,10 @@ class Panel:
         """The forecast from the newest row, `(H, C)`, or from the one `back` rows before, at most `H`."""
         slot = (self.past.seen - 1 - back) % self._slots
         if back == 0:
-            mean = np.array(self._guarded[slot])
-        else:
-            mixed = (self._blend() or self.mixture).mixed(self._waiting[slot])[0]
-            mean = self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
-        # The newest complete example is that of the row before.
+            return np.array(self._guarded[slot])
+        mixed = (self._blend() or self.mixture).mixed(self._waiting[slot])[0]
+        mean = self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
+        # Where the labels of the row before have all come, its example is a hint.
         return mean + self._correction.change() if back == len(self._steps) - 1 else mean
 
     def variance(self) -> Array:

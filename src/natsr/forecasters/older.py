@@ -1,9 +1,9 @@
 """States of a pool from before, as a pool of today has them.
 
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
-no regression that forgets fast on all channels, no correction, and a guard that did not know of chance. Experts are
-told by their names: those that are new begin anew, the networks with the rows that the only one had kept, and weigh
-what the one they stand beside weighed; mixtures that are new begin with the weights of the only one, or equal ones.
+no regression that forgets fast on all channels, and no correction. Experts are told by their names: those that are new
+begin anew, the networks with the rows that the only one had kept, and weigh what the one they stand beside weighed;
+mixtures that are new begin with the weights of the only one, or with equal weights.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ def of_today(state: State, panel: Panel) -> State:
     elif missing > 0:
         own["mixed"] = torch.cat([mixed, mixed[:, :1].expand(-1, missing, -1, -1)], 1)
     today: State = {"mixture": _mixture(mixture, panel, places), "panel": own}
-    arrays, guard = panel.arrays(), state.get("guard")
-    today["correction"] = _fresh(arrays["correction"])
-    if isinstance(guard, dict):
-        today["guard"] = {**_fresh(arrays["guard"]), **guard}
+    today["correction"] = _fresh(panel.arrays()["correction"])
     return {**state, **_groups(state, panel, single), **today}
 
 

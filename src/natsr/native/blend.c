@@ -256,29 +256,25 @@ static void moves(const blending *m, const labelled *l, double *restrict ahead, 
     }
 }
 
-/* The guard: the share of the way from the last value to the mixture that would have lost least, if it is proven. */
+/* The guard: the share of the way from the last value to the mixture that would have lost least. */
 static void choose(const blending *m, const labelled *l)
 {
     const int64_t N = m->horizon * m->channels;
-    double *restrict ahead = m->work + 3 * N, *restrict gap = ahead + N;
-    const double fade = m->fade;
+    double *restrict ahead = m->work + 3 * N, *restrict gap = ahead + N, *restrict best = gap + N;
+    double *restrict share = m->share;
     moves(m, l, ahead, gap);
     for (int64_t k = 0; k < m->choices; k++) {
-        const double way = m->shares[k];
-        double *restrict loss = m->loss + k * N, *restrict spread = m->spread + k * N;
+        const double way = m->shares[k], fade = m->fade, proof = m->proof * way;
+        double *loss = m->loss + k * N;
+        const double *first = m->loss;
+        for (int64_t i = 0; i < N; i++)
+            loss[i] = loss[i] * fade + fabs(ahead[i] - way * gap[i]);
         for (int64_t i = 0; i < N; i++) {
-            const double lost = fabs(ahead[i] - way * gap[i]), gained = fabs(ahead[i]) - lost;
-            loss[i] = loss[i] * fade + lost;
-            spread[i] = spread[i] * fade * fade + gained * gained;
+            const double needed = loss[i] + proof * first[i];
+            const int better = k == 0 || needed < best[i];
+            best[i] = better ? needed : best[i];
+            share[i] = better ? way : share[i];
         }
-    }
-    for (int64_t i = 0; i < N; i++) {
-        int64_t best = 1;
-        for (int64_t k = 2; k < m->choices; k++)
-            best = m->loss[k * N + i] < m->loss[best * N + i] ? k : best;
-        const double way = m->shares[best], chance = m->chance * sqrt(m->spread[best * N + i]);
-        const double gained = m->loss[i] - m->loss[best * N + i];
-        m->share[i] = gained > m->proof * way * m->loss[i] + chance ? way : 0.0;
     }
 }
 
