@@ -27,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check -e . --no-deps --no-build-isolation
 	touch $@
 
-run: $(STAMP) ## stream the bundled air-quality sample through NatSR and four plain methods; report in out/
+run: $(STAMP) ## stream the bundled air-quality sample through auto, NatSR and four others; report in out/
 	$(BIN)/natsr run $(ARGS)
 
 test: $(STAMP) ## all tests; those that need the full datasets are skipped, with the reason, unless NATSR_DATA is set

@@ -609,3 +609,21 @@ def test_settings_go_to_the_method_that_is_named() -> None:
     given = ["rate=1e-3", "er.draws=4", "er.labels=fresh", "ogd.rate=2"]
     assert settings(given, "er", ("er", "ogd")) == {"rate": 1e-3, "draws": 4, "labels": "fresh"}
     assert settings(given, "ogd", ("er", "ogd")) == {"rate": 2}
+
+
+def test_a_stream_that_never_changes_has_no_mase(tmp_path: Path) -> None:
+    path = tmp_path / "still.csv"
+    path.write_text("time,x\n" + "".join(f"2026-01-{1 + hour // 24:02d} {hour % 24:02d}:00,5\n" for hour in range(200)))
+    given = ("--methods", "last_value", "--horizon", 2, "--window", 6, "--out", tmp_path / "o")
+    code, _, error = natsr("run", path, *given)
+    assert code == 0 and "nan" not in error and "MASE –" in error and "1 column," in error
+
+
+def test_forecasts_of_months_fall_on_months(tmp_path: Path) -> None:
+    path = tmp_path / "sales.csv"
+    path.write_text("month,x\n" + "".join(f"{2010 + n // 12}-{n % 12 + 1:02d},{n % 12}\n" for n in range(120)))
+    given = ("--methods", "last_value", "--horizon", 3, "--window", 6, "--out", tmp_path / "o")
+    assert natsr("run", path, *given)[0] == 0
+    with (tmp_path / "o" / "forecasts.csv").open() as file:
+        last = list(csv.DictReader(file))[-3:]
+    assert [row["time"][:10] for row in last] == ["2020-01-01", "2020-02-01", "2020-03-01"]

@@ -202,7 +202,8 @@ def roomy(borders: Borders, task: Task) -> Borders:
 def described(data: Prepared) -> dict[str, str]:
     """What there is to say about the data."""
     series, borders = data.series, data.borders
-    values = f"{len(series.columns)} columns, {series.missing:,} missing values, one row every {series.step_seconds} s"
+    columns = "1 column" if len(series.columns) == 1 else f"{len(series.columns)} columns"
+    values = f"{columns}, {series.missing:,} missing values, one row every {series.step_seconds} s"
     valid, stream = borders.valid - borders.train, borders.online - borders.valid
     return {"Values": values, "Parts": f"{borders.train:,} rows train, {valid:,} validate, {stream:,} are the stream"}
 
@@ -279,9 +280,14 @@ def _stream(plan: Plan, protocol: str, path: Path, recorder: Recorder, watch: Wa
 def remarks(scores: Mapping[str, Scores]) -> dict[str, str]:
     """The error of each method so far, and what a step costs."""
     return {
-        name: FAILED if found.error else f"MASE {number(found.mase)}  {1e3 * found.seconds / found.steps:.2f} ms/step"
+        name: FAILED if found.error else f"MASE {_mase(found)}  {1e3 * found.seconds / found.steps:.2f} ms/step"
         for name, found in scores.items()
     }
+
+
+def _mase(found: Scores) -> str:
+    """A stream that never changes has none."""
+    return number(found.mase) if np.isfinite(found.mase) else MISSING
 
 
 # After the run
