@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.auto.tables import elsewhere, parts, published
+
 from natsr.bench.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +18,10 @@ PAGE = ROOT / "docs" / "auto.md"
 STREAMS = ROOT / "benchmarks" / "results" / "auto-streams.json"
 MARKS = ("<!-- honest -->", "<!-- /honest -->")
 STREAM_MARKS = ("<!-- streams -->", "<!-- /streams -->")
+PAPER = ROOT / "benchmarks" / "results" / "auto-paper.jsonl"
+GENERATED = ROOT / "benchmarks" / "results" / "auto-generated.json"
+PACKAGES = ROOT / "benchmarks" / "results" / "auto-packages.json"
+PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
 HORIZONS = (1, 24, 48)
 #: MASE of the best pool of cheap filters known before this one, one configuration for all, at H = 1, 24 and 48.
@@ -100,7 +106,15 @@ def with_table(text: str, table: str, marks: tuple[str, str] = MARKS) -> str:
 
 def with_tables(text: str) -> str:
     """The page as the committed results say it."""
-    return with_table(with_table(text, rendered()), streams(), STREAM_MARKS)
+    text = with_table(with_table(text, rendered()), streams(), STREAM_MARKS)
+    for name, table in (
+        ("published", published(PAPER, RESULTS)),
+        ("generated", elsewhere(GENERATED)),
+        ("packages", elsewhere(PACKAGES)),
+        ("parts", parts(PARTS)),
+    ):
+        text = with_table(text, table, (f"<!-- {name} -->", f"<!-- /{name} -->"))
+    return text
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
+from benchmarks.auto.tables import elsewhere, parts, published
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
@@ -42,3 +43,37 @@ def test_streams_whose_truth_is_known_have_their_tables(tmp_path: Path) -> None:
     assert "| with outliers | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 |" in text
     assert "| level: rows until within 10 % of its own error before | 100 | 100 | 100 | 100 | 100 |" in text
     assert "| level: and of the best single's | never | never | never | never | never |" in text
+
+
+def test_auto_stands_beside_the_best_of_ours_and_the_best_reported(tmp_path: Path) -> None:
+    with appending(tmp_path / "auto.jsonl") as append:
+        append(Result(Cell("auto", "ETTh1", 24, protocol="paper"), {"mase": 0.786}))
+        append(Result(Cell("auto", "ETTh2", 24, protocol="paper"), error="it broke"))
+    with appending(tmp_path / "honest.jsonl") as append:
+        append(Result(Cell("auto", "ETTh1", 1), {"mase": 0.722}))
+        append(Result(Cell("auto", "ETTh1", 48), {"mase": 9.0}))  # honest at 48 is another thing
+    with appending(tmp_path / "ours.jsonl") as append:
+        for seed, mase in enumerate((0.9, 1.1)):
+            append(Result(Cell("natsr", "ETTh1", 24, seed=seed, protocol="paper"), {"mase": mase}))
+        append(Result(Cell("er", "ETTh1", 24, protocol="paper"), {"mase": 1.4}))
+    table = published(tmp_path / "auto.jsonl", tmp_path / "honest.jsonl", [tmp_path / "ours.jsonl"])
+    assert "| ETTh1 | 0.722 · 0.79 | 0.786 · 1.000 · 0.97 | – · 1.12 |" in table
+    assert "failed · 1.23" in table
+
+
+def test_streams_where_a_single_method_is_better_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    found = {"a, H = 1": {"rows": 90, "auto": 1.0, "last_value": 2.0, "rls": 1.25}}
+    found["b, H = 1"] = {"rows": 80, "auto": 1.02, "last_value": 2.0, "rls": 1.0}
+    found["c, H = 1"] = {"rows": 80, "last_value": 2.0, "rls": 1.0}
+    file.write_text(json.dumps(found))
+    table = elsewhere(file)
+    assert "| a, H = 1 | 90 | 0.800 | rls | 0.500 |" in table and "| b, H = 1 | 80 | 1.020 | rls | 0.510 |" in table
+    assert "| c, H = 1 | 80 | failed | rls | failed |" in table
+    assert table.endswith("1 of 3: at most 1 % above the best single method, and 0.5 % above the last value.")
+
+
+def test_a_part_is_what_the_error_is_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "parts.json"
+    file.write_text(json.dumps({"ETTh1, H = 24, 3000 rows": {"mae": 0.4, "networks": 1.021}}))
+    assert "| without | ETTh1, H = 24 |" in parts(file) and "| networks | +2.1 % |" in parts(file)

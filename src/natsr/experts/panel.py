@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from natsr.aggregate import Layers
 from natsr.experts.base import Group
@@ -155,6 +156,10 @@ class Panel:
         mean = self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
         # Where the labels of the row before have all come, its example is a hint.
         return mean + self._correction.change() if back == len(self._steps) - 1 else mean
+
+    def newest(self) -> npt.NDArray[np.float32]:
+        """What each expert says of the rows after the newest, `(E, H, C)`."""
+        return np.array(self._waiting[(self.past.seen - 1) % self._slots])
 
     def variance(self) -> Array:
         """Mean square of the forecast's errors, `(H, C)`; those of the steps before where there are none yet."""

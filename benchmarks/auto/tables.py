@@ -1,0 +1,90 @@
+"""Tables of `docs/auto.md`: beside the paper's, of streams from elsewhere, of parts; for `benchmarks.auto.page`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from natsr.bench.cells import Result
+from natsr.bench.reported import reported
+from natsr.bench.results import read
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+OURS = (RESULTS / "paper-complete.jsonl", RESULTS / "etth1-paper.jsonl")
+DATASETS, HORIZONS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "WTH"), (1, 24, 48)
+
+
+def published(auto: Path, honest: Path, others: Iterable[Path] = OURS) -> str:
+    """MASE under the protocol `paper`: of `auto`, the best of our other methods, and the best that was reported.
+
+    At H = 1 the protocols are the same, and the honest run is `auto`'s.
+    """
+    mine = {(result.cell.dataset, result.cell.horizon): result for result in read(honest) if result.cell.horizon == 1}
+    mine |= {(result.cell.dataset, result.cell.horizon): result for result in read(auto)}
+    least = _least([result for path in others for result in read(path)])
+    theirs = reported()
+    lines = ["| auto · best of our others · best reported | " + " | ".join(f"H = {each}" for each in HORIZONS) + " |"]
+    lines.append("|---|" + "--:|" * len(HORIZONS))
+    for dataset in DATASETS:
+        cells = []
+        for horizon in HORIZONS:
+            said = [figure for (where, ahead, _), figure in theirs.items() if (where, ahead) == (dataset, horizon)]
+            entry = [_figure(mine.get((dataset, horizon))), *(f"{x:.3f}" for x in [least.get((dataset, horizon))] if x)]
+            cells.append(" · ".join([*entry, f"{min(said):.2f}"] if said else entry))
+        lines.append(f"| {dataset} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _figure(result: Result | None) -> str:
+    if result is None:
+        return "–"
+    return f"{result.numbers['mase']:.3f}" if "mase" in result.numbers else "failed"
+
+
+def _least(results: list[Result]) -> dict[tuple[str, int], float]:
+    """The lowest mean over seeds of any method, by dataset and horizon."""
+    figures: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for result in results:
+        if "mase" in result.numbers and result.cell.protocol == "paper":
+            place = figures.setdefault((result.cell.dataset, result.cell.horizon), {})
+            place.setdefault(f"{result.cell.method} {result.cell.options}", []).append(result.numbers["mase"])
+    return {
+        place: min(sum(values) / len(values) for values in by_method.values()) for place, by_method in figures.items()
+    }
+
+
+def elsewhere(results: Path) -> str:
+    """By stream and horizon: the MAE of `auto` over that of the best single method, and over that of the last value."""
+    found: dict[str, dict[str, float]] = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    lines = ["| | forecasts | over the best single one | which | over the last value |", "|---|--:|--:|---|--:|"]
+    fine = 0
+    for name, errors in found.items():
+        singles = {method: error for method, error in errors.items() if method not in ("auto", "rows")}
+        best = min(singles, key=lambda method: singles[method])
+        if "auto" not in errors:
+            lines.append(f"| {name} | {errors['rows']:.0f} | failed | {best} | failed |")
+            continue
+        ratio, last = errors["auto"] / singles[best], errors["auto"] / singles["last_value"]
+        fine += ratio <= 1.01 and last <= 1.005
+        lines.append(f"| {name} | {errors['rows']:.0f} | {ratio:.3f} | {best.replace('_', ' ')} | {last:.3f} |")
+    if found:
+        lines += [
+            "",
+            f"{fine} of {len(found)}: at most 1 % above the best single method, and 0.5 % above the last value.",
+        ]
+    return "\n".join(lines)
+
+
+def parts(results: Path) -> str:
+    """A line for each part: by how many per cent the error rises without it, by dataset and horizon."""
+    found: dict[str, dict[str, float]] = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    if not found:
+        return ""
+    heads = [key.rsplit(", ", 1)[0] for key in found]
+    lines = ["| without | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
+    for name in [name for name in next(iter(found.values())) if name != "mae"]:
+        rises = (100 * (by_part[name] - 1) for by_part in found.values())
+        lines.append(f"| {name} | " + " | ".join(f"{rise:+.1f} %" for rise in rises) + " |")
+    return "\n".join(lines)
