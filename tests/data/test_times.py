@@ -25,3 +25,11 @@ def test_a_clock_that_is_none_is_left_alone() -> None:
     assert used == ["date"]
     with pytest.raises(DataError, match="rows 1 and 2 both have time"):
         in_order(times, table, used)
+
+
+def test_a_year_alone_is_the_time_only_where_nothing_else_is() -> None:
+    table = pd.DataFrame({"year": [2026, 2026], "ts": [1767225600, 1767229200], "x": [1, 2]})
+    assert find_times(table, None, [])[1] == ["ts"]
+    assert find_times(table[["year", "x"]], None, [])[1] == ["year"]
+    with pytest.raises(DataError, match="no time column was found among year, x"):
+        find_times(pd.DataFrame({"year": ["first", "second"], "x": [1, 2]}), None, [])

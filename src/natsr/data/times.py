@@ -49,12 +49,14 @@ def find_times(table: pd.DataFrame, time: str | None, notes: list[str]) -> tuple
     for name in texts:
         if (times := _times_in(table, name, notes)) is not None and np.isnat(times).mean() < 0.5:
             return _with_clock(times, table, name)
-    if (parts := _from_parts(table, lowered)) is not None:
+    if (parts := _from_parts(table, lowered)) is not None and len(parts[1]) > 2:
         return parts
     for name in lowered.values():
         named = name not in texts and _TIME_NAME.search(name.lower())
         if named and (times := _times_in(table, name, notes)) is not None:
             return times, [name]
+    if parts is not None:
+        return parts
     raise DataError(
         f"no time column was found among {listed(table)}; expected one with dates such as 2024-01-31 15:00, or "
         "columns year, month, day; name it (time=..., --time COLUMN) or add one"
@@ -65,7 +67,7 @@ def _from_parts(table: pd.DataFrame, lowered: dict[str, str]) -> tuple[Times, li
     """Times from columns `year`, `month`, `day`, …; where month or day are not there, the first of them."""
     count = next((place for place, part in enumerate(_PARTS) if part not in lowered), len(_PARTS))
     used = [lowered[part] for part in _PARTS[:count]]
-    if not used or (count < 3 and not table[used[0]].between(*_YEARS).all()):
+    if not used or (count < 3 and not (is_number(table, used[0]) and table[used[0]].between(*_YEARS).all())):
         return None
     parts = pd.DataFrame({name.lower(): pd.to_numeric(table[name], errors="coerce") for name in used})
     moments = pd.to_datetime(parts.assign(**dict.fromkeys(_PARTS[count:3], 1)), errors="coerce")
