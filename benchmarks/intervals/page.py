@@ -23,11 +23,56 @@ HEAD = (
     "| method | stream | H | intervals | coverage of 90 % | worst 500 rows | width | CRPS | ms a step |",
     "|---|---|---|---|---|---|---|---|---|",
 )
+CLAIMS_HEAD = (
+    "| method | stream | H | coverage | worst 500 rows | CRPS | empirical quantiles | width | narrowest that holds |",
+    "|---|---|--:|--:|--:|--:|--:|--:|---|",
+)
+#: What 90 % intervals are asked for: coverage overall between these, and at least the last in any 500 rows.
+OVERALL, WORST = (0.885, 0.915), 0.85
 
 
 def rendered(results: Path = RESULTS) -> str:
-    """The table, one line for each result, as they stand in the file."""
-    return "\n".join([*HEAD, *(_row(json.loads(line)) for line in results.read_text(encoding="utf-8").splitlines())])
+    """What is asked of each cell, then the table, one line for each result, as they stand in the file."""
+    found = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    return "\n".join([*claims(found), "", "All ways, all figures:", "", *HEAD, *map(_row, found)])
+
+
+def claims(found: list[dict[str, Any]]) -> list[str]:
+    """A line for each cell: what was asked, beside the best that plain ways reach."""
+    cells: dict[tuple[str, str, int], dict[str, dict[str, Any]]] = {}
+    for result in found:
+        key = result["method"], result["dataset"], result["horizon"]
+        cells.setdefault(key, {})[result["intervals"]] = result
+    return [*CLAIMS_HEAD, *(_claim(*key, ways) for key, ways in cells.items())]
+
+
+def _claim(method: str, dataset: str, horizon: int, ways: dict[str, dict[str, Any]]) -> str:
+    ours = ways["natsr"]
+    others = {name: way for name, way in ways.items() if name != "natsr"}
+    empirical = [way["crps"] for name, way in others.items() if name.startswith("empirical")]
+    holding = {way["width_90"]: name for name, way in others.items() if holds(way)}
+    narrowest = min(holding) if holding else None
+    cells = [
+        method,
+        dataset,
+        str(horizon),
+        _marked(f"{100 * ours['coverage_90']:.1f} %", OVERALL[0] <= ours["coverage_90"] <= OVERALL[1]),
+        _marked(f"{100 * ours['worst_coverage_90']:.1f} %", ours["worst_coverage_90"] >= WORST),
+        _marked(f"{ours['crps']:.4f}", not empirical or ours["crps"] < min(empirical)),
+        f"{min(empirical):.4f}" if empirical else "–",
+        _marked(f"{ours['width_90']:.3f}", narrowest is None or ours["width_90"] <= narrowest),
+        "none holds" if narrowest is None else f"{narrowest:.3f}, {holding[narrowest]}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def holds(way: dict[str, Any]) -> bool:
+    """Whether intervals cover what they are asked to."""
+    return bool(OVERALL[0] <= way["coverage_90"] <= OVERALL[1] and way["worst_coverage_90"] >= WORST)
+
+
+def _marked(text: str, fine: bool) -> str:
+    return text if fine else f"{text} **(not met)**"
 
 
 def _row(result: dict[str, Any]) -> str:
