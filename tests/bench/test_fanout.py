@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,6 +35,15 @@ def die(cell: Cell) -> Result:
     return Result(cell, {"steps": 1})
 
 
+def linger(cell: Cell) -> Result:
+    """Runs in a worker: says which process it is, and stays."""
+    path = Path(cell.dataset)
+    path.with_suffix(".part").write_text(str(os.getpid()))
+    path.with_suffix(".part").replace(path)
+    time.sleep(600)
+    return Result(cell, {"steps": 1})
+
+
 @pytest.fixture
 def cells(tmp_path: Path) -> list[Cell]:
     rng = np.random.default_rng(0)
@@ -53,6 +64,46 @@ def test_processes_give_what_serial_gives(cells: list[Cell]) -> None:
     there = list(Processes(2)(run_cell, cells))
     assert numbers(here) == numbers(there)
     assert sum(result.error is not None for result in there) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are looked for as POSIX has it")
+def test_workers_end_with_the_process_that_is_killed(tmp_path: Path) -> None:
+    here, note = Path(__file__), tmp_path / "pid"
+    code = (
+        "from dataclasses import replace; from tests.bench.test_fanout import CELL, linger; "
+        f"from natsr.bench.fanout import Processes; list(Processes(1)(linger, [replace(CELL, dataset={str(note)!r})]))"
+    )
+    root = str(here.parents[2])
+    paths = os.pathsep.join([root, str(here.parents[2] / "src"), os.environ.get("PYTHONPATH", "")])
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=root, env={**os.environ, "PYTHONPATH": paths})
+    try:
+        assert _within(120, note.exists)
+    finally:
+        parent.kill()
+        parent.wait()
+    worker = int(note.read_text())
+    ended = _within(60, lambda: not _lives(worker))
+    if not ended:
+        os.kill(worker, signal.SIGKILL)
+    assert ended
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")  # one that has ended and nobody waits for still has a number
+    return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def _within(seconds: float, is_so: Callable[[], bool]) -> bool:
+    until = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def test_workers_have_one_thread_and_are_other_processes() -> None:
