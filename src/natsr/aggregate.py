@@ -208,7 +208,7 @@ class Power:
     Example:
         >>> rule = Power(2, (1, 1), 0.98, 20)
         >>> forecasts = np.array([1.0, 3.0])[:, None, None]
-        >>> for truth in [3.0] * 500 + [1.0] * 50:
+        >>> for truth in [3.0] * 500 + [1.0] * 150:
         ...     rule.update(forecasts, (rule.weights * forecasts).sum(0), np.array([truth]))
         >>> bool(rule.weights[0, 0, 0] > 0.99)
         True
