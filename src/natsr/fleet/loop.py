@@ -172,7 +172,7 @@ class Loop(Stream):
         counts["steps"] += active
         sane_now = sane & active
         self._keeps.copy_((sane_now & (counts["steps"] % SANE_EVERY == 0)).any())
-        control.when(self._keeps, lambda: keep(sane_now[:, None], (fleet.sane, fleet.net.weights)))
+        control.when(self._keeps, lambda: keep(sane_now, (fleet.sane, fleet.net.weights)))
         self._good.copy_(sane_now & sound)
         if fleet.natural is not None:
             branches = self._branches if control.is_whole else Branches()
@@ -274,7 +274,7 @@ class Loop(Stream):
         self._astray.copy_(astray.any())
 
         def restore() -> None:
-            keep(astray[:, None], (fleet.net.weights, fleet.sane))
+            keep(astray, (fleet.net.weights, fleet.sane))
             if fleet.natural is not None:
                 fleet.natural.has.logical_and_(~astray)
 

@@ -204,8 +204,7 @@ class School(Journey):
             known += count_known
         loss = total / known
         better = self._learning & (loss < self._best_loss)
-        for best, part in zip(self._best, self.pupils.trained(), strict=True):
-            keep(better.view(-1, *[1] * (part.ndim - 1)), (best, part))
+        keep(better, *zip(self._best, self.pupils.trained(), strict=True))
         self._best_loss.copy_(torch.where(better, loss, self._best_loss))
         self._waited.copy_(torch.where(better, 0, self._waited + 1))
         self._learning &= (self._waited < self.plan.patience) & (epoch + 1 < self._epochs)

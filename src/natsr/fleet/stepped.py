@@ -192,12 +192,10 @@ class Stepped(abc.ABC):
         return seen.output[:, -1]
 
     def _remember(self, who: Tensor) -> None:
-        for copy, part in zip(self.sane, self.vital(), strict=True):
-            keep(_over(who, part), (copy, part))
+        keep(who, *zip(self.sane, self.vital(), strict=True))
 
     def _restore(self, who: Tensor) -> None:
-        for copy, part in zip(self.sane, self.vital(), strict=True):
-            keep(_over(who, part), (part, copy))
+        keep(who, *zip(self.vital(), self.sane, strict=True))
 
     def info(self, number: int) -> dict[str, float]:
         """What one may want to look at in a learner, as it was when it was given back."""
@@ -209,8 +207,3 @@ class Stepped(abc.ABC):
         for name, numbers in self.counts.items():
             for one, number in zip(self.forecasters, numbers.tolist(), strict=True):
                 setattr(one, name, number)
-
-
-def _over(mask: Tensor, part: Tensor) -> Tensor:
-    """A mask `(N,)` with as many axes as a tensor `(N, …)`."""
-    return mask.view(-1, *[1] * (part.ndim - 1))

@@ -391,6 +391,6 @@ class Together(Learners):
 
 
 def keep(mask: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
-    """Make the second of each pair the first one, in place, for the learners in the mask."""
+    """Make the second of each pair `(N, …)` the first one, in place, for the learners in the mask `(N,)`."""
     for old, new in pairs:
-        old.copy_(torch.where(mask, new, old))
+        old.copy_(torch.where(mask.view(-1, *[1] * (old.ndim - 1)), new, old))
