@@ -9,7 +9,7 @@ from torch.nn.functional import conv1d, gelu
 from torch.testing import assert_close
 
 from natsr.nets.base import Layer
-from natsr.nets.variables import VariablesTCN
+from natsr.nets.variables import VariablesTCN, taps_of
 from natsr.types import OptionError, Task
 
 
@@ -22,7 +22,7 @@ def dense(net: VariablesTCN, weights: Tensor, window: Tensor, keep: Tensor | Non
         y = x
         for name in ("conv1", "conv2"):
             matrix = parts[f"block{i}.{name}"]
-            taps = net.taps_of(dilation)
+            taps = taps_of(dilation, net.task.channels)
             kernel = matrix[:-1].view(taps, -1, matrix.shape[1]).permute(2, 1, 0)
             if taps == 1:
                 kernel = nn.functional.pad(kernel, (1, 1))
@@ -73,3 +73,20 @@ def test_layers_lie_one_after_the_other_and_are_named_once() -> None:
     assert len({layer.name for layer in net.layers}) == len(net.layers)
     with pytest.raises(OptionError):
         VariablesTCN(Task(6, 3, 2), torch.Generator(), width=0)
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_several_networks_pass_as_each_does_alone(dropped: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    task = Task(window=6, horizon=3, channels=5, features=2)
+    nets = [VariablesTCN(task, generator, width=3, depth=3, top=4, dtype=torch.float64) for _ in range(3)]
+    window = torch.randn(3, 4, 6, task.inputs, generator=generator, dtype=torch.float64)
+    grad = torch.randn(3, 4, task.outputs, generator=generator, dtype=torch.float64)
+    keep = torch.rand(3, 4, nets[0].hidden, generator=generator, dtype=torch.float64) if dropped else None
+    several = nets[0].over(torch.stack([net.weights for net in nets]))
+    together = several.trace(window, keep)
+    gradients = several.gradient(together, grad)
+    for number, net in enumerate(nets):
+        trace = net.trace(window[number], None if keep is None else keep[number])
+        assert_close(together.output[number], trace.output, rtol=1e-12, atol=1e-12)
+        assert_close(gradients[number], net.gradient(trace, grad[number]), rtol=1e-12, atol=1e-12)

@@ -171,10 +171,7 @@ class FleetTCN:
 
 def matrices(layers: tuple[Layer, ...], flat: Tensor) -> list[Tensor]:
     """Each layer's slice of flat weights `(n, P)`, `(n, I, O)`."""
-    return [
-        flat[:, layer.start : layer.start + layer.inputs * layer.outputs].view(-1, layer.inputs, layer.outputs)
-        for layer in layers
-    ]
+    return [layer.view(flat) for layer in layers]
 
 
 def _patched(x: Tensor, act: Tensor, patches: Tensor, conv: Conv) -> Tensor:

@@ -13,13 +13,12 @@ from natsr.fleet.mixing import Mixings
 from natsr.fleet.net import FleetTCN, Room
 from natsr.fleet.stepped import Labels, Seen, Stepped
 from natsr.fleet.tables import Draw
-from natsr.fleet.variables import FleetVariables
 from natsr.forecasters.onenet import Branch, OneNetLearner
 from natsr.forecasters.stepping import SteppingForecaster
 from natsr.nets.adapted import Views
 from natsr.nets.base import Traced
 from natsr.nets.tcn import ConeTCN
-from natsr.nets.variables import VariablesTCN
+from natsr.nets.variables import VariablesTCN, VariablesTrace
 
 T = TypeVar("T", bound=Traced)
 
@@ -71,7 +70,7 @@ class OneNets(Stepped):
         )
         variables, time = self._halves[0].body, self._halves[1].body
         assert isinstance(variables, VariablesTCN) and isinstance(time, ConeTCN)
-        self._variables = FleetVariables(variables, self._halves[0].effective)
+        self._variables = variables.over(self._halves[0].effective)
         self._time = FleetTCN(time, self._halves[1].effective)
 
     def begin(self, rates: Tensor) -> None:
@@ -80,7 +79,7 @@ class OneNets(Stepped):
         self.mixing.restart()
 
     def draws(self, examples: int, dropout: float) -> list[Draw]:
-        hidden = (self._variables.shape.hidden, self._time.shape.hidden)
+        hidden = (self._variables.hidden, self._time.shape.hidden)
         return [*(Draw((examples, width), dropout) for width in hidden), *self.mixing.draws(examples)]
 
     def room(self, examples: int) -> Room:
@@ -97,7 +96,7 @@ class OneNets(Stepped):
         variables, time = self._variables.trace(window, by_variables), self._time.trace(window, by_time)
         forecast = self.mixing.mixed(variables.output, time.output)
         count = labels.target.shape[1]
-        variables, time = variables.first(count), time.first(count)
+        variables, time = _first(variables, count), time.first(count)
         outputs = torch.stack([variables.output, time.output], 1)
         over_variables, over_time = self._halves
         first = over_variables.pulled(self._variables.gradient(variables, labels.pull(variables.output)))
@@ -126,3 +125,13 @@ class OneNets(Stepped):
         self.mixing.give_back()
         for half in self._halves:
             half.give_back()
+
+
+def _first(trace: VariablesTrace, count: int) -> VariablesTrace:
+    """The pass of the first examples of every learner, as views."""
+    rows = trace.rows.shape[1] // trace.output.shape[1] * count
+    blocks = tuple((a[:, :rows], b[:, :rows], c[:, :rows], d[:, :rows]) for a, b, c, d in trace.blocks)
+    keep = None if trace.keep is None else trace.keep[:, :count]
+    return VariablesTrace(
+        trace.output[:, :count], trace.rows[:, :rows], blocks, trace.skip[:, :rows], trace.top[:, :rows], keep
+    )

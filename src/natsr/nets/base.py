@@ -38,8 +38,9 @@ class Layer(NamedTuple):
     )
 
     def view(self, flat: Tensor) -> Tensor:
-        """The layer's part of a flat vector, `(I, O)`."""
-        return flat[self.start : self.start + self.inputs * self.outputs].view(self.inputs, self.outputs)
+        """The layer's part of a flat vector, `(I, O)`; of several, `(N, P)`, with that axis."""
+        part = flat[..., self.start : self.start + self.inputs * self.outputs]
+        return part.view(*part.shape[:-1], self.inputs, self.outputs)
 
 
 class Network(Protocol[T]):
@@ -93,14 +94,27 @@ def initial_weights(layers: Sequence[Layer], generator: torch.Generator, dtype: 
 
 
 class Affine(NamedTuple):
-    """A layer's parts as views into the flat weights, made once."""
+    """A layer's parts as views into the flat weights, made once; of several networks, with their axis first."""
 
     matrix: Tensor  # (I-1, O)
     bias: Tensor  # (O,)
     transposed: Tensor  # (O, I-1)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """`x W + b` for `(B, I-1)`."""
+        if x.dim() == 2:
+            return torch.addmm(self.bias, x, self.matrix)
+        return torch.baddbmm(self.bias.unsqueeze(-2), x, self.matrix)
+
+    def backward(self, inputs: Tensor, grad: Tensor, by: Affine) -> Tensor:
+        """The gradient by the inputs from the one by the outputs, `(B, O)`; `by` takes those by `W` and `b`."""
+        product = torch.mm if grad.dim() == 2 else torch.bmm
+        product(inputs.mT, grad, out=by.matrix)
+        torch.sum(grad, -2, out=by.bias)
+        return product(grad, self.transposed)
+
 
 def maps(layers: Sequence[Layer], flat: Tensor) -> list[Affine]:
-    """Every layer's parts."""
+    """Every layer's parts in a flat vector `(P,)`, or in several, `(N, P)`."""
     matrices = [layer.view(flat) for layer in layers]
-    return [Affine(matrix[:-1], matrix[-1], matrix[:-1].T) for matrix in matrices]
+    return [Affine(matrix[..., :-1, :], matrix[..., -1, :], matrix[..., :-1, :].mT) for matrix in matrices]

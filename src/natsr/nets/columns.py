@@ -12,7 +12,6 @@ from torch import Tensor
 
 from natsr.native.calls import at, library
 from natsr.nets.adapting import with_room
-from natsr.nets.base import maps
 from natsr.nets.variables import AT_ONCE, VariablesTCN, VariablesTrace
 from natsr.types import Task
 
@@ -76,8 +75,7 @@ class NativeVariables(VariablesTCN):
         self._ahead: Buffers | None = None
         self._holds: VariablesTrace | None = None  # the pass in `_learning`
         self._lock = threading.Lock()  # for `_ahead`: forecasts may come from several threads
-        self.weights = with_room(self.weights)
-        self._maps, self._grads = maps(self.layers, self.weights), None
+        self._bind(with_room(self.weights))
 
     def __getstate__(self) -> dict[str, Any]:
         left_behind = ("compiled", "_learning", "_ahead", "_holds", "_lock")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from natsr.nets.base import Layer
 from natsr.nets.tcn import ConeTCN
-from natsr.nets.variables import VariablesTCN
+from natsr.nets.variables import VariablesTCN, taps_of
 
 
 class Run(NamedTuple):
@@ -58,7 +58,7 @@ def _convolutions(net: ConeTCN | VariablesTCN) -> list[tuple[Layer, int, int]]:
     """Each convolution with its first live tap and how many there are."""
     layers = [layer for layer in net.layers if ".conv" in layer.name]
     if isinstance(net, VariablesTCN):
-        taps = [net.taps_of(dilation) for dilation in net.dilations for _ in range(2)]
+        taps = [taps_of(dilation, net.task.channels) for dilation in net.dilations for _ in range(2)]
         return [(layer, 0 if n == 3 else 1, n) for layer, n in zip(layers, taps, strict=True)]
     convs = [conv for block in net.blocks for conv in block]
     return [(layer, conv.first + 1, conv.taps) for layer, conv in zip(layers, convs, strict=True)]

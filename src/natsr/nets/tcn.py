@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, pad
 
 from natsr.fisher import Tap
-from natsr.nets.base import Affine, Layer, initial_weights, maps, stack
+from natsr.nets.base import Layer, initial_weights, maps, stack
 from natsr.types import OptionError, Task
 
 FEW = 4  # times the last block's channels: with more outputs than that, probes are cheaper than closed forms
@@ -155,23 +155,23 @@ class ConeTCN:
     def _trace(self, window: Tensor, keep: Tensor | None) -> ConeTrace:
         B, affine = len(window), iter(self._maps)
         rows = window[:, -self.rows :].reshape(-1, self.task.inputs)
-        x = _affine(rows, next(affine)).view(B, self.rows, -1)
+        x = next(affine).forward(rows).view(B, self.rows, -1)
         blocks = []
         for index, (first, second) in enumerate(self.blocks):
             before1 = _padded(x, first)
             patches1 = _patches(gelu(before1), first)
-            mid = _affine(patches1, next(affine)).view(B, first.dst, -1)
+            mid = next(affine).forward(patches1).view(B, first.dst, -1)
             before2 = _padded(mid, second)
             patches2 = _patches(gelu(before2), second)
-            y = _affine(patches2, next(affine)).view(B, second.dst, -1)
+            y = next(affine).forward(patches2).view(B, second.dst, -1)
             skip, projected = _every(x, second), None
             if index == len(self.blocks) - 1:
                 projected = skip.reshape(-1, x.shape[-1])
-                skip = _affine(projected, next(affine)).view(y.shape)
+                skip = next(affine).forward(projected).view(y.shape)
             x = y.add_(skip)
             blocks.append(Kept(before1, patches1, before2, patches2, projected))
         top = x.reshape(B, -1) if keep is None else x.reshape(B, -1) * keep
-        return ConeTrace(_affine(top, next(affine)), rows, tuple(blocks), top, keep)
+        return ConeTrace(next(affine).forward(top), rows, tuple(blocks), top, keep)
 
     def taps(self, trace: ConeTrace, grads: Tensor) -> list[Tap]:
         """Back-propagate `(K, B, m)`: inputs `(B, S, I-1)` and gradients `(K, B, S, O)` of each layer, in order."""
@@ -236,11 +236,6 @@ class ConeTCN:
             torch.mm(tap.inputs.reshape(len(g), -1).T, g, out=matrix[:-1])
             torch.sum(g, 0, out=matrix[-1])
         return flat
-
-
-def _affine(x: Tensor, layer: Affine) -> Tensor:
-    """`x W + b`."""
-    return torch.addmm(layer.bias, x, layer.matrix)
 
 
 @contextmanager
