@@ -101,13 +101,13 @@ class OneNets(Stepped):
         over_variables, over_time = self._halves
         first = over_variables.pulled(self._variables.gradient(variables, labels.pull(variables.output)))
         second = over_time.pulled(self._time.gradient(time, labels.pull(time.output)))
-        proposals = self.mixing.proposed(variables.output, time.output, labels, others)
-        squares = torch.stack([proposals.squares, first.square().sum(1), second.square().sum(1)])
+        moves = self.mixing.proposed(variables.output, time.output, labels, others)
+        squares = torch.stack([_squared(*moves), _squared(first), _squared(second)])
 
         def take(mask: Tensor) -> None:
             over_variables.finish.step(first, mask)
             over_time.finish.step(second, mask)
-            self.mixing.take(proposals, mask)
+            self.mixing.take(moves, mask)
 
         return Seen(forecast, outputs.abs().flatten(1).amax(1), squares.amax(0), take)
 
@@ -125,6 +125,11 @@ class OneNets(Stepped):
         self.mixing.give_back()
         for half in self._halves:
             half.give_back()
+
+
+def _squared(*parts: Tensor) -> Tensor:
+    """The sum of squares over everything of each learner, `(N,)`; not finite if something is not."""
+    return torch.stack([part.square().sum(1) for part in parts]).sum(0)
 
 
 def _first(trace: VariablesTrace, count: int) -> VariablesTrace:

@@ -114,7 +114,7 @@ class OneNetLearner:
             return Taken("refused")
         self.variables.take(by_variables)
         self.time.take(by_time)
-        self.mixing.take(proposal)
+        self.mixing.take(proposal.moves)
         return Taken("taken", proposal.loss)
 
     def begin(self, rate: float, online: bool) -> None:

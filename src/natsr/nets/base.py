@@ -39,8 +39,10 @@ class Layer(NamedTuple):
 
     def view(self, flat: Tensor) -> Tensor:
         """The layer's part of a flat vector, `(I, O)`; of several, `(N, P)`, with that axis."""
-        part = flat[..., self.start : self.start + self.inputs * self.outputs]
-        return part.view(*part.shape[:-1], self.inputs, self.outputs)
+        stop = self.start + self.inputs * self.outputs
+        if flat.dim() == 1:
+            return flat[self.start : stop].view(self.inputs, self.outputs)
+        return flat[:, self.start : stop].view(-1, self.inputs, self.outputs)
 
 
 class Network(Protocol[T]):
