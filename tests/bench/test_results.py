@@ -176,3 +176,16 @@ def test_cells_that_no_protocol_changes_share_their_results() -> None:
     ]
     found = shared(wanted, measured)
     assert [(result.cell, result.numbers["mase"]) for result in found] == [(wanted[0], 0.9), (wanted[3], 2.9)]
+
+
+def test_a_shared_result_counts_wherever_it_was_computed() -> None:
+    there = Cell("er", "ETTh1", 1, 0, "honest", device="cuda")
+    (found,) = shared([replace(there, protocol="partial", device="cpu")], [Result(there, {"mase": 0.9})])
+    assert (found.cell.protocol, found.cell.device, found.numbers) == ("partial", "cuda", {"mase": 0.9})
+
+
+def test_a_result_with_intervals_is_shared_before_one_without() -> None:
+    cell = Cell("er", "ETTh1", 1)
+    both = [Result(cell, {"mase": 0.9, "crps": 0.2}), Result(replace(cell, intervals=False), {"mase": 0.9})]
+    (found,) = shared([replace(cell, protocol="partial")], both)
+    assert "crps" in found.numbers

@@ -105,7 +105,8 @@ def shared(cells: Iterable[Cell], results: Iterable[Result]) -> list[Result]:
     At a horizon of 1 the protocols hand over the same examples, and a method that learns nothing online does not look
     at them: such a cell is the same computation, number for number (times aside).
     """
-    known = {whatever_protocol(result.cell): result for result in results if result.error is None}
+    done = sorted((result for result in results if result.error is None), key=lambda result: result.cell.intervals)
+    known = {whatever_protocol(result.cell): result for result in done}
     found = [(cell, known[key]) for cell in cells if (key := whatever_protocol(cell)) in known]
     return [as_result_of(cell, result) for cell, result in found if result.cell.intervals or not cell.intervals]
 
@@ -116,9 +117,10 @@ def as_result_of(cell: Cell, result: Result) -> Result:
 
 
 def whatever_protocol(cell: Cell) -> str:
-    """The key of the computation: the same for cells that differ only in a protocol that makes no difference."""
+    """The key of the computation, wherever it is done, the same for cells that a protocol makes no difference to."""
     same = cell.horizon == 1 or cell.method in UNTAUGHT
-    return replace(cell, protocol="honest", tuned_on="nothing").key if same else cell.key
+    anywhere = replace(cell, device="cpu")
+    return replace(anywhere, protocol="honest", tuned_on="nothing").key if same else anywhere.key
 
 
 @contextmanager
