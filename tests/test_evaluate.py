@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,20 @@ def test_peak_memory_is_in_mib() -> None:
     block = np.ones(2**17 * 100)  # 100 MiB
     assert 100 < peak_mib() < 2**15
     del block
+
+
+def test_a_system_that_does_not_tell_its_peak_memory_has_no_figure() -> None:
+    code = (
+        "import sys; sys.modules['resource'] = None\n"  # as on Windows
+        "import torch, natsr\n"
+        "from natsr.evaluate import evaluate; from natsr.forecasters.naive import LastValue\n"
+        "from natsr.streams import Rows; from natsr.types import Task\n"
+        "task, values = Task(3, 2, 1), torch.arange(50.0)[:, None]\n"
+        "scores = evaluate({'last': LastValue(task)}, Rows(values, values), task, start=10, stop=50)['last'].result()\n"
+        "print(scores['steps'], scores['mae'], scores['peak_mib'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["39", "1.5", "None"], "")
 
 
 def test_figures_in_the_units_of_the_data() -> None:

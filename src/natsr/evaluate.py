@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +18,18 @@ from natsr.forecasters.base import Forecaster
 from natsr.metrics import Scores, naive_error
 from natsr.streams import Rows, Step, Windows, check_protocol, steps
 from natsr.types import OptionError, ShapeError, Task
+
+try:
+    from resource import RUSAGE_SELF, getrusage
+except ModuleNotFoundError:  # Windows has none
+
+    def _peak() -> float:
+        return math.nan
+else:
+
+    def _peak() -> float:
+        return getrusage(RUSAGE_SELF).ru_maxrss
+
 
 Array = npt.NDArray[np.float64]
 
@@ -232,6 +244,6 @@ def _moment(step: Step, done: int, total: int, entries: Mapping[str, _Entry]) ->
 
 
 def peak_mib() -> float:
-    """The most memory that this process has held, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """The most memory that this process has held, in MiB; NaN where the system does not tell."""
+    peak = _peak()
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes there, KiB elsewhere

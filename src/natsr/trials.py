@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import random
 import sys
@@ -203,8 +204,9 @@ def held(root: object) -> int:
 
 
 def _resident() -> int:
-    """Bytes that the process holds, or, where the system does not say, the most that it ever held."""
+    """Bytes that the process holds; where the system does not say, the most that it ever held, or 0."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return int(peak_mib() * 2**20)
+        peak = peak_mib()
+        return 0 if math.isnan(peak) else int(peak * 2**20)
