@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,7 +120,7 @@ def test_a_file_that_is_damaged_or_has_another_interface_is_made_again(
     monkeypatch.setattr(build, "_loaded", build._loaded.__wrapped__)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(build.SWITCH, "1")
-    monkeypatch.setattr(build, "sources", lambda: {"kernels.c": SPEAKS})
+    monkeypatch.setattr(build, "SOURCES", {"kernels.c": SPEAKS})
     command = build.compiler()
     assert command is not None
     place = build._built(command, [*build.FLAGS, *build._tuning(command)])
@@ -137,6 +138,17 @@ def test_two_processes_compile_at_once_and_leave_one_library(tmp_path: Path) -> 
         assert said(process) == ("True", "")
     left = list((tmp_path / "natsr" / "native").iterdir())
     assert len(left) == 1 and left[0].suffix == ".so"
+
+
+@pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler here")
+def test_a_process_keeps_the_c_that_its_python_was_written_for(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    changed = tmp_path / "src" / "natsr" / "native" / "kernels.h"
+    change = f"from pathlib import Path; Path({str(changed)!r}).write_text('#error another version'); "
+    given = {"PYTHONPATH": str(tmp_path / "src"), "NATSR_NATIVE": "1"}
+    assert said(python("import natsr.native.calls; " + change + SAY, **given)) == ("True", "")
+    out, problem = said(python(SAY, **given))  # as this one finds it
+    assert not out and "cannot be compiled" in problem
 
 
 def test_importing_natsr_compiles_nothing() -> None:

@@ -2,8 +2,11 @@
 
 The library lies in the user's cache under a name made of everything that decides what is in it: sources, flags,
 compiler and processor. It is put there in one stroke, so processes that compile at the same time do not disturb one
-another. Where there is no compiler the same work is done in torch; `NATSR_NATIVE=0` asks for that, and `NATSR_NATIVE=1`
-makes a missing compiler an error.
+another. The sources are read when this module is: where another version of them is installed meanwhile, a process goes
+on with the C that its own Python was written for.
+
+Where there is no compiler the same work is done in torch; `NATSR_NATIVE=0` asks for that, and `NATSR_NATIVE=1` makes a
+missing compiler an error.
 """
 
 from __future__ import annotations
@@ -36,6 +39,16 @@ _SECONDS = 600
 
 class NativeError(NatsrError, RuntimeError):
     """The native step was asked for and cannot be had."""
+
+
+def sources(*endings: str) -> dict[str, str]:
+    """The files of this package with these endings, by name."""
+    files = sorted(resources.files("natsr.native").iterdir(), key=lambda file: file.name)
+    return {file.name: file.read_text("utf-8") for file in files if file.name.endswith(endings)}
+
+
+#: The C that this module and its neighbours speak to.
+SOURCES = sources(".c", ".h")
 
 
 def library() -> ctypes.CDLL | None:
@@ -94,12 +107,6 @@ def compiler() -> list[str] | None:
     return None
 
 
-def sources() -> dict[str, str]:
-    """The C files of the package, by name."""
-    files = sorted(resources.files("natsr.native").iterdir(), key=lambda file: file.name)
-    return {file.name: file.read_text("utf-8") for file in files if file.name.endswith((".c", ".h"))}
-
-
 def _tuning(command: list[str]) -> list[str]:
     """Flags for this very processor, where the compiler knows them."""
     native = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
@@ -110,7 +117,7 @@ def _tuning(command: list[str]) -> list[str]:
 
 def _built(command: list[str], flags: list[str]) -> Path:
     """The path of the library, compiled if it is not there yet."""
-    return cached("step", [*command], [*flags, "-lm"], sources())
+    return cached("step", [*command], [*flags, "-lm"], SOURCES)
 
 
 def cached(stem: str, command: list[str], flags: list[str], texts: dict[str, str], about: str = "") -> Path:

@@ -15,16 +15,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from natsr.native.build import SWITCH, cached
+from natsr.native.build import SWITCH, cached, sources
 
 _FLAGS = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-rdc=true", "-arch=native", "-cudart=shared", "-lcudadevrt")
-_SOURCES = ("moves.cu", "patches.cu", "sweeps.cu", "when.cu")
+_SOURCES = sources(".cu")
 
 #: Rows of the largest matrix that `invert` takes.
 WIDEST = 224
@@ -36,17 +35,15 @@ def library() -> ctypes.CDLL | None:
     nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
     if nvcc is None or os.environ.get(SWITCH) == "0":
         return None
-    folder = resources.files("natsr.native")
-    texts = {name: folder.joinpath(name).read_text("utf-8") for name in _SOURCES}
     try:
-        return _typed(ctypes.CDLL(str(_built(nvcc, texts))))
+        return _typed(ctypes.CDLL(str(_built(nvcc))))
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _built(nvcc: str, texts: dict[str, str]) -> Path:
+def _built(nvcc: str) -> Path:
     about = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
-    return cached("cuda", [nvcc], list(_FLAGS), texts, f"{about} {torch.cuda.get_device_name()}")
+    return cached("cuda", [nvcc], list(_FLAGS), _SOURCES, f"{about} {torch.cuda.get_device_name()}")
 
 
 def _typed(found: ctypes.CDLL) -> ctypes.CDLL:
