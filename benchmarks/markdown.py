@@ -205,10 +205,9 @@ PLAIN = ("last_value", "seasonal", "mean", "rls", "rls_mv")
 def side_by_side(published: Sequence[Grid], honest: Grid, paths: Paths) -> list[str]:
     """The best of each kind for each dataset and horizon; then every method under all protocols, with its figures."""
     results = results_in(paths)
-    ours = in_order(honest.found(results).values())
+    ours, leaking = in_order(honest.found(results).values()), leaked(published, results)
     if not ours:
         return ["**Missing:** none of its experiments has been run yet."]
-    leaking = in_order(result for grid in published for result in grid.found(results).values())
     mase = {table.protocol: table for table in build([*ours, *leaking], against_paper=True)}
     figures = [table for metric in HONEST for table in build(ours, metric) if table.protocol == "honest"]
     lines = [*glance(mase), ""]
@@ -220,13 +219,27 @@ def side_by_side(published: Sequence[Grid], honest: Grid, paths: Paths) -> list[
     return [*lines, counted, f"- options were tuned: {', '.join(looked)}", made_with(ours)]
 
 
-def glance(mase: dict[str, Table]) -> list[str]:
+def leaked(published: Sequence[Grid], results: Sequence[Result]) -> list[Result]:
+    """What was measured under the protocol `paper`: the cells of the grids, and methods that the paper lacks."""
+    found = [result for grid in published for result in grid.found(results).values()]
+    theirs = {cell.method for grid in published for _, cell in grid.cells}
+    others = {
+        result.cell.key: result
+        for result in results
+        if result.cell.protocol == "paper" and result.cell.method not in theirs and not result.cell.options
+    }
+    return in_order([*found, *others.values()])
+
+
+def glance(mase: dict[str, Table], horizons: Sequence[int] | None = None) -> list[str]:
     """For each dataset and horizon the lowest MASE of a network under each protocol, and of what has none."""
     networks = [method for method in NETWORKS if method not in UNTAUGHT]
     kinds = (("paper", networks), ("honest", networks), ("partial", networks), ("honest", PLAIN), ("honest", ("auto",)))
     names = ["a network, published", "honest", "partial", "no network", "auto"]
     lines = [head("lowest MASE", names)]
     for row in mase["honest"].rows:
+        if horizons is not None and row[1] not in horizons:
+            continue
         found = [_best(mase.get(protocol), row, methods) for protocol, methods in kinds]
         lines.append(f"| {row[0]}, H = {row[1]} | {' | '.join(found)} |")
     return lines

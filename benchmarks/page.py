@@ -17,8 +17,10 @@ from benchmarks.markdown import (
     against_paper,
     bounds,
     choices,
+    glance,
     head,
     in_full,
+    leaked,
     of_grid,
     partly,
     results_in,
@@ -28,7 +30,7 @@ from benchmarks.markdown import (
 )
 
 from natsr.bench.grids import read_grid
-from natsr.bench.tables import FAILED, MISSING, Column, Entry, build
+from natsr.bench.tables import FAILED, MISSING, Entry, build
 from natsr.recipes import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +38,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 #: Between these stand the tables of the README.
-ANCHORED = ", anchor=last"
 MARKS = ("<!-- tables -->", "<!-- /tables -->")
 
 HEAD = """# Benchmarks
@@ -78,6 +79,7 @@ def grid_section(title: str, name: str, text: str) -> Section:
 
 PUBLISHED = [read_grid(ROOT / "benchmarks" / "paper" / name) for name in ("complete.toml", "subsets.toml")]
 HONEST = read_grid(ROOT / "benchmarks" / "honest" / "complete.toml")
+FILES = " ".join([*(path.name for grid in (HONEST, *PUBLISHED) for path in (grid.out, *grid.also)), "auto-paper.jsonl"])
 
 SECTIONS = (
     grid_section(
@@ -91,7 +93,7 @@ each method, chosen on the stream of ETTh1 as there. The best of a row is bold, 
     ),
     Section(
         "Honest beside published",
-        " ".join(path.name for grid in (HONEST, *PUBLISHED) for path in (grid.out, *grid.also)),
+        FILES,
         "natsr bench benchmarks/honest/complete.toml",
         """
 What is left when the future is hidden. *published* is the MASE under the protocol `paper`, *honest* and *partial* under
@@ -238,27 +240,26 @@ def rendered(folder: Path = RESULTS, sections: Sequence[Section] = SECTIONS) -> 
 
 
 def compact(folder: Path = RESULTS) -> str:
-    """The README's table: MASE under both protocols, the paper's own figure in brackets."""
-    files = {"paper": ["etth1-paper.jsonl"], "honest": ["etth1-honest.jsonl", "auto-honest.jsonl"]}
-    found: dict[tuple[str, str, int], Entry] = {}
-    for protocol, names in files.items():
-        paths = [folder / name for name in names if (folder / name).exists()]
-        results = [result for result in results_in(paths) if result.cell.dataset == "ETTh1"]
-        for table in build(results, against_paper=True) if results else []:
-            found |= {(protocol, label(c), row[1]): entry for (row, c), entry in table.entries.items()}
-    horizons = sorted({horizon for _, _, horizon in found})
-    heads = [f"{protocol}, H = {horizon}" for protocol in files for horizon in horizons]
-    lines = [head("MASE on ETTh1, mean of 3 seeds (auto: one)", heads)]
-    for name in (name for method in reversed(METHODS) for name in (f"{method}{ANCHORED}", method)):
-        entries = [found.get((protocol, name, horizon)) for protocol in files for horizon in horizons]
-        if any(entries):
-            lines.append(f"| {name} | {' | '.join(brief(entry) for entry in entries)} |")
-    return "\n".join(lines)
-
-
-def label(column: Column) -> str:
-    """A method's name; the same with another frame of reference is another line."""
-    return f"{column.method}{ANCHORED}" if "anchor=last" in column.variant else column.method
+    """The README's tables: ETTh1 under both protocols, the paper's own figure in brackets; then every dataset."""
+    results = results_in([path for name in FILES.split() if (path := folder / name).exists()])
+    both = [*HONEST.found(results).values(), *leaked(PUBLISHED, results)]
+    mase = {table.protocol: table for table in build(both, against_paper=True)} if both else {}
+    entries = {
+        (protocol, column.method, row[1]): entry
+        for protocol, table in mase.items()
+        for (row, column), entry in table.entries.items()
+        if row[0] == "ETTh1"
+    }
+    # At H = 1 the protocols are the same.
+    entries = {("paper", method, 1): e for (p, method, h), e in entries.items() if (p, h) == ("honest", 1)} | entries
+    places = [(protocol, horizon) for protocol in ("paper", "honest") for horizon in (1, 24, 48)]
+    names = [f"{protocol}, H = {horizon}" for protocol, horizon in places]
+    lines = [head("MASE on ETTh1, mean of 3 seeds (auto: one)", names)]
+    for method in reversed(METHODS):
+        found = [entries.get((protocol, method, horizon)) for protocol, horizon in places]
+        if any(found[3:]):
+            lines.append(f"| {method} | {' | '.join(brief(entry) for entry in found)} |")
+    return "\n".join([*lines, *(["", *glance(mase, (24,))] if "honest" in mase else [])])
 
 
 def brief(entry: Entry | None) -> str:

@@ -55,11 +55,17 @@ def test_the_readmes_tables_are_not_stale() -> None:
     assert text == with_tables(text, compact()), "the tables of README.md are stale; run `make bench-page`"
 
 
-def test_the_readmes_table_has_both_protocols_and_the_papers_figure(tmp_path: Path) -> None:
-    keep(tmp_path / "etth1-paper.jsonl", [measured(cell, 1.0) for cell in cells("natsr", "paper")])
-    keep(tmp_path / "etth1-honest.jsonl", [measured(cell, 2.0) for cell in cells("natsr", "honest", horizons=(24,))])
-    line = compact(tmp_path).splitlines()[-1]
-    assert line == "| natsr | 1.000 (0.79) | 1.000 (0.97) | – | 2.000 |"
+def test_the_readmes_tables_have_both_protocols_and_the_papers_figure(tmp_path: Path) -> None:
+    leaking = [replace(c, options=(("average", 1), ("rate", 0.05))) for c in cells("natsr", "paper", "test")]
+    keep(tmp_path / "etth1-paper.jsonl", [measured(cell, 1.0) for cell in leaking])
+    honest = cells("natsr", "honest", "validation", horizons=(24,))
+    keep(tmp_path / "honest-complete.jsonl", [measured(cell, 2.0) for cell in honest])
+    keep(tmp_path / "auto-paper.jsonl", [Result(Cell("auto", "ETTh1", 24, 0, "paper"), {"mase": 0.8})])
+    keep(tmp_path / "auto-honest.jsonl", [Result(Cell("auto", "ETTh1", 1), {"mase": 0.7})])
+    text = compact(tmp_path)
+    assert line(text, "natsr") == ["natsr", "1.000 (0.79)", "1.000 (0.97)", "–", "–", "2.000", "–"]
+    assert line(text, "auto") == ["auto", "0.700", "0.800", "–", "0.700", "–", "–"]
+    assert line(text, "ETTh1, H = 24") == ["ETTh1, H = 24", "1.000 natsr", "2.000 natsr", "–", "–", "–"]
 
 
 def test_every_file_of_results_is_on_the_page() -> None:
