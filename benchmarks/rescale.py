@@ -16,7 +16,8 @@ import torch
 
 from natsr import __version__
 from natsr.data import load
-from natsr.data.series import Scaling, season_of
+from natsr.data.grids import season_of
+from natsr.data.series import Scaling
 from natsr.live import Live
 from natsr.rescale import Watch
 from natsr.streams import Rows

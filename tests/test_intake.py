@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from natsr.intake import number, regular, row_values, stamp, step_seconds, steps_after
-from natsr.types import DataError, OptionError
-
-
-def test_steps_of_every_form() -> None:
-    forms: dict[Any, int] = {
-        "s": 1,
-        "30 s": 30,
-        "min": 60,
-        "15T": 900,
-        "H": 3600,
-        "2h": 7200,
-        "D": 86400,
-        "W": 604800,
-        timedelta(minutes=5): 300,
-        np.timedelta64(2, "h"): 7200,
-    }
-    assert {form: step_seconds(form) for form in forms} == forms
-    for wrong in ("", "M", "MS", "hourly", "-1h", "1.5h", "0s", timedelta(0), np.timedelta64(5, "ms")):
-        with pytest.raises(OptionError, match="freq is"):
-            step_seconds(wrong)
+from natsr.data.grids import Even, grid_of
+from natsr.intake import number, regular, row_values, stamp, steps_after
+from natsr.types import DataError
 
 
 def test_times_before_1970_and_far_ahead() -> None:
@@ -40,11 +23,41 @@ def test_times_before_1970_and_far_ahead() -> None:
 
 
 def test_steps_between_rows() -> None:
-    assert steps_after(7200, 0, 3600) == 2
-    assert steps_after(-3600, -7200, 3600) == 1
+    assert steps_after(7200, 0, Even(3600)) == 2
+    assert steps_after(-3600, -7200, Even(3600)) == steps_after(5, None, Even(3600)) == 1
     for seconds, message in ((0, "duplicate"), (-1, "late"), (5000, "multiple of 3600")):
         with pytest.raises(DataError, match=message):
-            steps_after(seconds, 0, 3600)
+            steps_after(seconds, 0, Even(3600))
+
+
+def test_steps_between_months() -> None:
+    first, last, ends = stamp("2026-01-31"), stamp("2026-03-31"), grid_of("ME")
+    assert steps_after(last, first, ends) == 2 and steps_after(first, None, ends) == 1
+    for time, message in (
+        ("2026-01-31", "duplicate"),
+        ("2025-12-31", "late"),
+        (
+            "2026-02-27",
+            r"row 2026-02-27T00:00:00 is off the grid of one row every month, expected 2026-02-28T00:00:00, ",
+        ),
+        ("2026-02-28T01:00", "off the grid"),
+    ):
+        with pytest.raises(DataError, match=message):
+            steps_after(stamp(time), first, ends)
+    for freq, where in (("MS", "first"), ("QE", "last")):
+        with pytest.raises(DataError, match=f"is not on the {where} day of its month"):
+            steps_after(stamp("2026-02-15"), None, grid_of(freq))
+
+
+def test_months_quarters_and_years_are_times() -> None:
+    assert stamp("2026-03") == stamp(" 2026-3 ") == stamp(pd.Period("2026-03", "M")) == stamp("2026-03-01")
+    assert (
+        stamp("2026Q2") == stamp("2026-q2") == stamp("2026 Q2") == stamp(pd.Period("2026Q2", "Q")) == stamp("2026-04")
+    )
+    assert stamp("2026") == stamp("2026-01-01")
+    for wrong in ("2026-13", "2026-00", "2026Q5", "0000", "26-01"):
+        with pytest.raises(DataError, match="expected ISO 8601"):
+            stamp(wrong)
 
 
 def test_numbers_of_every_kind() -> None:
@@ -65,8 +78,23 @@ def test_row_names_the_column_that_is_wrong() -> None:
 def test_gaps_are_filled_and_long_ones_keep_their_end() -> None:
     seconds = np.array([0, 10, 40, 10_000], dtype=np.int64)
     values = np.array([[0.0], [1.0], [4.0], [1000.0]])
-    times, filled = regular(seconds, values, step=10, longest=3)
+    _, times, filled = regular(seconds, values, grid=Even(10), longest=3)
     assert times.tolist() == [0, 10, 20, 30, 40, 9970, 9980, 9990, 10_000]
     assert np.nan_to_num(filled[:, 0], nan=-1).tolist() == [0, 1, -1, -1, 4, -1, -1, -1, 1000]
-    alone = regular(seconds[:1], values[:1], step=10, longest=3)
-    assert alone[0].tolist() == [0] and alone[1].tolist() == [[0.0]]
+    alone = regular(seconds[:1], values[:1], grid=Even(10), longest=3)
+    assert alone.seconds.tolist() == [0] and alone.values.tolist() == [[0.0]]
+
+
+def test_gaps_between_months_are_filled() -> None:
+    rows = np.array([stamp(time) for time in ("2026-01-31", "2026-02-28", "2026-05-31", "2027-05-31")])
+    grid, times, filled = regular(rows, np.arange(4.0)[:, None], grid_of("M"), longest=2)
+    assert grid == grid_of("ME")
+    days = [str(time) for time in times.astype("datetime64[s]").astype("datetime64[D]")]
+    assert days == ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30", "2026-05-31"] + [
+        "2027-03-31",
+        "2027-04-30",
+        "2027-05-31",
+    ]
+    assert np.nan_to_num(filled[:, 0], nan=-1).tolist() == [0, 1, -1, -1, 2, -1, -1, 3]
+    with pytest.raises(DataError, match="row 2026-04-29T00:00:00 is off the grid"):
+        regular(rows[[0, 1, 1]] + [0, 0, 60 * 86400], np.zeros((3, 1)), grid_of("M"), longest=2)

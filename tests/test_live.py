@@ -636,7 +636,7 @@ def test_arguments_that_make_no_sense_are_refused_at_once() -> None:
         ({"columns": "load"}, r"expected a list of names: \['load'\]"),
         ({"columns": ["a", "a"]}, "each name once"),
         ({"columns": ["a"], "horizon": 0}, "horizon is 0"),
-        ({"columns": ["a"], "freq": "M"}, "freq is 'M'.*resample"),
+        ({"columns": ["a"], "freq": "m"}, "freq is 'm'.*'15min'.*'M'"),
         ({"columns": ["a"], "freq": timedelta(milliseconds=10)}, "whole seconds"),
         ({"columns": ["a"], "freq": "0h"}, "freq is '0h'"),
         ({"columns": ["a"], "protocol": "paper"}, "no future rows"),

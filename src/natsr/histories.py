@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from natsr.data.calendar import Floats
+from natsr.data.grids import Seconds
 from natsr.data.series import unknown
-from natsr.intake import Seconds, row_values, stamp
+from natsr.intake import row_values, stamp
 from natsr.types import DataError
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def _frame_times(history: pd.DataFrame, time: str | None) -> pd.Series[pd.Timest
     """The frame's times: its index, or the column that is named, holds times, or is called like one."""
     import pandas as pd
 
+    if time is None and isinstance(history.index, pd.PeriodIndex):
+        return history.index.to_timestamp().to_series()
     if time is None and isinstance(history.index, pd.DatetimeIndex):
         return history.index.to_series()
     names = [str(name) for name in history.columns]

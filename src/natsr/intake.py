@@ -2,8 +2,9 @@
 
 The rules, in one place:
 
-- A time is a `datetime`, a `numpy.datetime64`, a pandas `Timestamp` or ISO 8601 text, to the second. One with a zone is
-  turned into UTC, one without is taken as it is. Times advance by whole steps; what lies between is missing.
+- A time is a `datetime`, a `numpy.datetime64`, a pandas `Timestamp` or `Period`, or ISO 8601 text, to the second; of a
+  month (`2026-01`), a quarter (`2026Q1`) or a year it is the beginning. One with a zone is turned into UTC, one without
+  is taken as it is. Times advance by whole steps of the grid (`natsr.data.grids`); what lies between is missing.
 - `None`, NaN and pandas' `NA` mean: missing. Any other value must be a finite number; text is refused, infinity too.
 - A row by name may leave columns out: they are missing. A name that is not a column is refused, for it may be a typo.
 """
@@ -11,46 +12,19 @@ The rules, in one place:
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import SupportsFloat
+from datetime import UTC, datetime
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from natsr.data.calendar import Floats, Times
+from natsr.data.grids import Grid, Seconds
 from natsr.data.series import unknown
-from natsr.types import DataError, OptionError
-
-Seconds = npt.NDArray[np.int64]
-
-_FREQ = re.compile(r"(\d*)\s*(s|sec|min|t|h|d|w)", re.IGNORECASE)
-_UNIT_SECONDS = {"s": 1, "sec": 1, "min": 60, "t": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def step_seconds(freq: str | timedelta | np.timedelta64) -> int:
-    """Seconds between rows.
-
-    >>> step_seconds("15min"), step_seconds("h"), step_seconds(timedelta(days=1))
-    (900, 3600, 86400)
-    """
-    if isinstance(freq, str):
-        found = _FREQ.fullmatch(freq.strip())
-        seconds = int(found[1] or 1) * _UNIT_SECONDS[found[2].lower()] if found else 0
-    elif isinstance(freq, timedelta):
-        seconds = int(freq.total_seconds()) if freq.total_seconds().is_integer() else 0
-    else:
-        whole = freq.astype("timedelta64[s]")
-        seconds = int(whole.astype(np.int64)) if whole == freq else 0
-    if seconds < 1:
-        raise OptionError(
-            f"freq is {freq!r}, expected a fixed step of whole seconds such as 's', '15min', 'h', 'D' or 'W'; "
-            "months and years differ in length, so resample to days or weeks"
-        )
-    return seconds
+from natsr.data.written import period
+from natsr.types import DataError
 
 
 def stamp(time: object) -> int:
@@ -58,12 +32,16 @@ def stamp(time: object) -> int:
 
     >>> stamp("2024-01-01T00:00:00Z") == stamp("2024-01-01 01:00+01:00") == stamp(datetime(2024, 1, 1))
     True
+    >>> stamp("2024Q2") == stamp("2024-04") == stamp("2024-04-01")
+    True
     """
     if isinstance(time, str):
         try:
-            time = datetime.fromisoformat(time.strip())
+            time = period(time) or datetime.fromisoformat(time.strip())
         except ValueError:
             raise DataError(f"time is {time!r}, expected ISO 8601 such as 2026-01-31T15:00:00") from None
+    if type(time).__name__ == "Period":  # of pandas; see `number`
+        time = getattr(time, "start_time", time)
     if isinstance(time, datetime):
         naive = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
         # By way of text: pandas' NaT is a datetime too, and numpy cannot read a Timestamp's own class.
@@ -81,24 +59,22 @@ def stamp(time: object) -> int:
     return int(whole.astype(np.int64))
 
 
-def steps_after(seconds: int, last: int, step: int) -> int:
-    """How many steps after the last row this one lies, at least 1.
+def steps_after(seconds: int, last: int | None, grid: Grid) -> int:
+    """How many steps after the last row this one lies, at least 1; the first row of all counts as one.
 
     Raises:
         DataError: It is not after the last row, or not on the grid.
     """
-    if seconds == last:
+    if last is not None and seconds == last:
         raise DataError(f"row {shown(seconds)} is a duplicate: a row with this time has been taken; it was ignored")
-    if seconds < last:
+    if last is not None and seconds < last:
         raise DataError(
             f"row {shown(seconds)} is late: {shown(last)} has been taken, expected a later one; it was ignored"
         )
-    if (seconds - last) % step:
-        raise DataError(
-            f"row {shown(seconds)} lies {seconds - last} seconds after the last one ({shown(last)}), expected a "
-            f"multiple of {step}; round the time, or use another freq"
-        )
-    return (seconds - last) // step
+    steps = int(grid.fits(seconds)) if last is None else grid.steps(last, seconds)
+    if not steps:
+        raise DataError(f"row {shown(seconds)} {grid.wrong(seconds, last)}; correct the time, or use another freq")
+    return steps
 
 
 def shown(seconds: int) -> str:
@@ -149,7 +125,15 @@ def row_values(row: object, columns: Sequence[str]) -> Floats:
     return np.array([number(cell, name) for cell, name in zip(cells, columns, strict=True)], dtype=np.float64)
 
 
-def regular(seconds: Seconds, values: Floats, step: int, longest: int) -> tuple[Seconds, Floats]:
+class History(NamedTuple):
+    """Rows on their grid, as these rows show it; NaN where missing."""
+
+    grid: Grid
+    seconds: Seconds
+    values: Floats
+
+
+def regular(seconds: Seconds, values: Floats, grid: Grid, longest: int) -> History:
     """History on the grid: rows that are not there become missing ones, at most `longest` in a row.
 
     Of a longer gap its end is kept, so that a window that reaches back from the next row sees the gap only.
@@ -157,13 +141,17 @@ def regular(seconds: Seconds, values: Floats, step: int, longest: int) -> tuple[
     Raises:
         DataError: The times do not advance by whole steps.
     """
-    gaps = np.diff(seconds)
-    wrong = np.flatnonzero((gaps <= 0) | (gaps % step != 0))
-    if len(wrong):
-        steps_after(int(seconds[wrong[0] + 1]), int(seconds[wrong[0]]), step)  # says what is wrong with it
-    places = np.concatenate([[0], np.cumsum(np.minimum(gaps // step, longest + 1))]).astype(np.int64)
+    told = grid.seen(seconds).places(seconds)
+    if told is None:
+        last = None
+        for at in seconds.tolist():  # one of them says what is wrong with it
+            steps_after(at, last, grid)
+            last, grid = at, grid.seen(np.array([at]))
+    assert told is not None
+    grid = grid.seen(seconds)
+    places = np.concatenate([[0], np.cumsum(np.minimum(np.diff(told), longest + 1))]).astype(np.int64)
     filled = np.full((places[-1] + 1, values.shape[1]), math.nan)
     filled[places] = values
     every = np.arange(len(filled))
     following = np.searchsorted(places, every)
-    return seconds[following] - (places[following] - every) * step, filled
+    return History(grid, grid.after(seconds[following], every - places[following]), filled)

@@ -59,8 +59,7 @@ class _Series(Live):
             return
         row_values(row, self._names)
         self._outside.plan(future)
-        if self._time is not None:
-            steps_after(seconds, self._time, self._step)
+        steps_after(seconds, self._time, self._grid)
 
 
 @dataclass(eq=False)
@@ -73,7 +72,7 @@ class Fleet(Settings):
     Args:
         columns: Names of the values in a row, the same for all keys.
         horizon: Rows ahead.
-        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, or a `timedelta`.
+        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, a `timedelta`, or months: `M`, `MS`, `ME`, `Q`, `Y`, ….
         method: A name from `natsr.recipes`.
         window: Rows that a network sees.
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.

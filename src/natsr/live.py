@@ -19,11 +19,12 @@ import torch
 
 from natsr import state as states
 from natsr.data.calendar import Calendar, Floats, Times
-from natsr.data.series import Scaling, filled_from_past, season_of
+from natsr.data.grids import Monthly, Seconds, grid_of
+from natsr.data.series import Scaling, filled_from_past
 from natsr.exogenous import Exogenous, Future
 from natsr.forecasters.base import Progress, silent
 from natsr.histories import history_of
-from natsr.intake import Seconds, regular, row_values, shown, stamp, step_seconds, steps_after, times_of
+from natsr.intake import regular, row_values, shown, stamp, steps_after, times_of
 from natsr.phases import Cold, Interval, Units, Warm, branch, described
 from natsr.recipes import METHODS, NETWORKS, make
 from natsr.rescale import Renewed
@@ -116,7 +117,7 @@ class Settings:
         return {
             "columns": list(self.columns),
             "horizon": self.horizon,
-            "freq": f"{step_seconds(self.freq)}s",
+            "freq": grid_of(self.freq).text,
             "method": self.method,
             "window": self.window,
             "protocol": self.protocol,
@@ -137,7 +138,8 @@ class Live(Settings):
     Args:
         columns: Names of the values in a row.
         horizon: Rows ahead.
-        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, or a `timedelta`.
+        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, or a `timedelta`; `M`, `Q`, `Y` for months, quarters and
+            years on the day that the rows show, with `S` on the first day of the month (`MS`), with `E` on the last.
         method: A name from `natsr.recipes`.
         window: Rows that a network sees.
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.
@@ -174,7 +176,7 @@ class Live(Settings):
             raise OptionError(f"columns are {list(self.columns)}, expected at least one name, and each name once")
         if self.on_late not in ("refuse", "ignore"):
             raise OptionError(f"on_late is {self.on_late!r}, expected refuse or ignore")
-        self._step = step_seconds(self.freq)
+        self._grid = grid_of(self.freq)  # and what the rows have shown of it
         task = self._task(features=0)
         Feed(task, check_protocol(self.protocol))  # refuses a protocol that needs the future
         make(self.method, task, seed=self.seed, options=self.options)  # an unknown name is told now, not after a day
@@ -191,7 +193,7 @@ class Live(Settings):
         self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras)
 
     def _task(self, features: int) -> Task:
-        return Task(self.window, self.horizon, len(self.columns), features, season_of(self._step))
+        return Task(self.window, self.horizon, len(self.columns), features, self._grid.season)
 
     def warm_up(
         self,
@@ -222,7 +224,7 @@ class Live(Settings):
             raise DataError("the history has no rows, expected some; leave warm_up out for a cold start")
         count = len(seconds)
         plan, width = self._outside.plan(future), len(self.columns)
-        seconds, values = regular(seconds, values, self._step, self._longest_gap)
+        self._grid, seconds, values = regular(seconds, values, self._grid, self._longest_gap)
         values = np.concatenate([values[:, :width], self._outside.history(values[:, width:], plan)], axis=1)
         if np.count_nonzero(~np.isnan(values[:, :width]).all(1)) < self.window + self.horizon:
             for at, row in zip(seconds.tolist(), values, strict=True):
@@ -250,11 +252,12 @@ class Live(Settings):
             self._ignored += 1
             return
         values, plan = row_values(row, self._names), self._outside.plan(future)
-        missing = 0 if self._time is None else steps_after(seconds, self._time, self._step) - 1
+        missing = steps_after(seconds, self._time, self._grid) - 1
+        self._grid = self._grid.seen(np.array([seconds]))
         played = min(missing, self._longest_gap)
         self._outside.skip(missing - played)
-        for back in range(played, 0, -1):
-            self._play(seconds - back * self._step, np.full(len(values), math.nan), self._outside.plan(None))
+        for between in self._grid.after(np.array([seconds]), np.arange(-played, 0)).tolist():
+            self._play(between, np.full(len(values), math.nan), self._outside.plan(None))
         self._play(seconds, values, plan)
         self._rows += 1
 
@@ -277,7 +280,8 @@ class Live(Settings):
     def _begin(self, seconds: Seconds, values: Floats, progress: Progress) -> Warm:
         """The end of the beginning: scaling and calendar from these rows, and a forecaster warmed up on them."""
         values, extras = np.split(values, [len(self.columns)], axis=1)
-        calendar = Calendar.fit(times_of(seconds), "bounded", self._step)
+        step = int((self._grid.after(seconds[-1:], np.array([1])) - seconds[-1])[0])
+        calendar = Calendar.fit(times_of(seconds), "bounded", step)
         warm = self._fresh(Units(Scaling.fit(values), calendar, self._outside.scaling(extras)))
         truth = warm.standardised(values)
         rows = Rows(torch.cat([filled_from_past(truth), warm.features(seconds, extras)], 1), truth)
@@ -314,8 +318,8 @@ class Live(Settings):
         source = self._warm if self._warm is not None else self._cold
         mean, intervals = source.forecast(levels)
         origin = np.datetime64(self._time, "s")
-        times = origin + np.arange(1, self.horizon + 1) * np.timedelta64(self._step, "s")
-        return LiveForecast(origin, times, tuple(self.columns), mean, intervals)
+        times = self._grid.after(np.array([self._time]), np.arange(1, self.horizon + 1))
+        return LiveForecast(origin, times_of(times), tuple(self.columns), mean, intervals)
 
     def health(self) -> dict[str, float | int | str | None]:
         """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
@@ -359,6 +363,7 @@ class Live(Settings):
             "cold": self._cold.state_dict(),
         }
         state |= {"exogenous": self._outside.state_dict()} if self._outside.names else {}
+        state |= {"grid": self._grid.state_dict()} if isinstance(self._grid, Monthly) else {}
         state["warm"] = self._warm.state_dict() if self._warm else None
         states.save(folder, state, kind=KIND, meta=settings)
 
@@ -373,6 +378,8 @@ class Live(Settings):
         live._rows, live._time = rows, time
         live._ignored = ignored if isinstance(ignored, int) else 0
         live._cold.load_state_dict(cold)
+        if isinstance(live._grid, Monthly):
+            live._grid = live._grid.restored(branch(state, "grid"))
         if live._outside.names:
             live._outside.load_state_dict(branch(state, "exogenous"))
         if isinstance(warm, dict):

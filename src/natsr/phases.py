@@ -17,11 +17,12 @@ from torch import Tensor
 
 from natsr.calibrate import PROBABILITIES, Calibrator
 from natsr.data.calendar import Calendar, Floats
+from natsr.data.grids import Seconds
 from natsr.data.series import Scaling
 from natsr.drift import Drift
 from natsr.forecasters.base import Forecast, Forecaster, Progress
 from natsr.health import Tally
-from natsr.intake import Seconds, times_of
+from natsr.intake import times_of
 from natsr.rescale import Watch
 from natsr.streams import Feed, Rows, Step, Windows
 from natsr.types import Example, State, StateError

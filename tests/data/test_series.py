@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from natsr.data.calendar import CALENDARS, CalendarKind, Floats
-from natsr.data.series import Borders, Scaling, Series, check_length, filled_from_past, prepare, season_of, unknown
+from natsr.data.grids import season_of
+from natsr.data.series import Borders, Scaling, Series, check_length, filled_from_past, prepare, unknown
 from natsr.streams import steps
 from natsr.types import DataError, OptionError
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from natsr.data.grids import Even
 from natsr.serve.admit import Layout, Offered, Outcome, Tail, admit, offered, packed, unpacked
 from natsr.serve.store import LogRow
 from natsr.types import DataError
@@ -28,7 +29,7 @@ class Log:
     def offer(self, *rows: tuple[int, float]) -> Outcome:
         given = [Offered(place, hour * HOUR, packed(np.array([value]))) for place, (hour, value) in enumerate(rows)]
         tail = Tail(self.rows[-1].seq, self.rows[-1].time) if self.rows else Tail()
-        outcome = admit(given, tail, HOUR, self.known)
+        outcome = admit(given, tail, Even(HOUR), self.known)
         self.rows += outcome.taken
         return outcome
 
@@ -69,7 +70,7 @@ def test_late_rows_and_rows_off_the_grid_are_refused() -> None:
     late = log.offer((2, 2.0))
     assert "late" in late.refused[0].reason
     given = [Offered(0, 3 * HOUR + 60, packed(np.array([1.0])))]
-    off = admit(given, Tail(2, 3 * HOUR), HOUR, log.known)
+    off = admit(given, Tail(2, 3 * HOUR), Even(HOUR), log.known)
     assert "multiple of 3600" in off.refused[0].reason and not off.taken
 
 
@@ -142,7 +143,7 @@ def test_a_plan_is_kept_with_its_row() -> None:
     np.testing.assert_array_equal(future["price"], [3, math.nan])
     np.testing.assert_array_equal(future["holiday"], [math.nan, math.nan])
     assert good[2].row == good[3].row and layout.future(good[3].row) is None
-    outcome = admit(good, Tail(), 3600, lambda _: {})
+    outcome = admit(good, Tail(), Even(HOUR), lambda _: {})
     assert len(outcome.taken) == 3
     assert [one.reason for one in outcome.refused if "other values" in one.reason]
     with pytest.raises(DataError, match="was it changed"):

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from importlib import resources
 from pathlib import Path
 
@@ -224,6 +224,26 @@ def test_it_fits_a_phone(browser: Browser, served: Served) -> None:
     one(page, served)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     context.close()
+
+
+def test_months_are_called_months(page: Page, served: Served) -> None:
+    settings = {"columns": ["sales"], "horizon": 3, "window": 6, "freq": "ME", "method": "rls"}
+    assert httpx.put(f"{served.url}/v1/series/shop", json=settings, timeout=60).status_code == 201
+    ends = [date(2020 + month // 12, month % 12 + 1, 1) - timedelta(days=1) for month in range(1, 31)]
+    given = [{"time": end.isoformat(), "values": {"sales": float(end.month)}} for end in ends]
+    answer = httpx.post(f"{served.url}/v1/series/shop/observations", json={"rows": given}, timeout=60)
+    assert answer.json()["accepted"] == 30
+    httpx.get(f"{served.url}/v1/series/shop/forecast", params={"wait": 60}, timeout=90)
+    page.goto(served.url)
+    card = page.locator(".card", has_text="shop")
+    expect(card).to_contain_text("sales · 3 ahead · every month · rls", timeout=PATIENCE)
+    expect(card).to_contain_text("30 Jun 2022")
+    expect(card).not_to_contain_text("00:00")
+    card.locator("a").click()
+    page.wait_for_selector("#forecasts svg path.line")
+    page.locator("summary").click()
+    expect(page.locator("tbody th")).to_have_text(["31 Jul 2022", "31 Aug 2022", "30 Sep 2022"])
+    assert httpx.delete(f"{served.url}/v1/series/shop", timeout=60).status_code == 204
 
 
 def test_a_series_that_is_not_there_is_said_to_be_missing(page: Page, served: Served) -> None:

@@ -20,7 +20,6 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -34,14 +33,13 @@ from natsr.cli import given, lines
 from natsr.cli.lines import Line, cell, is_number
 from natsr.cli.run import Run
 from natsr.cli.show import note
-from natsr.data.months import months_between
+from natsr.data.grids import grid_between
 from natsr.data.series import unknown
 from natsr.intake import stamp
 from natsr.live import LEVELS, Live
 from natsr.state import MANIFEST
 from natsr.types import DataError, OptionError
 
-SHORTEST_MONTH = 28 * 86400
 EVERY = 100  # rows between two savings of the state
 TERMINATED = 128 + signal.SIGTERM
 
@@ -191,7 +189,7 @@ def check(settings: Run) -> None:
     made(settings, ["(any)"], settings.freq or "h")
 
 
-def made(settings: Run, columns: Sequence[str], freq: str | timedelta) -> Live:
+def made(settings: Run, columns: Sequence[str], freq: str) -> Live:
     """The forecaster that follows the stream."""
     method = settings.method or "auto"
     return Live(
@@ -273,23 +271,12 @@ def planned(name: str, lead: int) -> str:
     return f"{name}+{lead}"
 
 
-def step_between(rows: Sequence[Line]) -> timedelta | None:
-    """The time between the first two rows that differ in time.
-
-    Raises:
-        DataError: It is a month, or several.
-    """
+def step_between(rows: Sequence[Line]) -> str | None:
+    """How far apart the first two rows that differ in time are, as `--freq` says it."""
     times = [stamp(row.time) for row in rows]
     later = [time for time in times[1:] if time > times[0]]
-    if not later:
-        return None
-    first, second = (np.datetime64(time, "s") for time in (times[0], later[0]))
-    if later[0] - times[0] >= SHORTEST_MONTH and months_between(np.array([first, second])) is not None:
-        raise DataError(
-            f"the first rows, {first} and {second}, lie months apart, expected steps of one length, for months differ; "
-            "resample to days or weeks, say what the step is with --freq, or replay a file: natsr run FILE"
-        )
-    return timedelta(seconds=later[0] - times[0])
+    grid = grid_between(np.array([times[0], later[0]]).astype("datetime64[s]")) if later else None
+    return None if grid is None else grid.text
 
 
 def answered(live: Live, line: Line, levels: Sequence[float] = LEVELS) -> dict[str, Any]:

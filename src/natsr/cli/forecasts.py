@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr.calibrate import PROBABILITIES
-from natsr.data.months import months_after, months_between
+from natsr.data.grids import Even
 from natsr.data.series import Prepared
 from natsr.evaluate import Moment
 from natsr.forecasters.base import Forecaster
@@ -33,7 +33,7 @@ class Forecasts:
         self._lines = csv.writer(self._file, lineterminator="\n")
         self._data, self._method, self._task = data, method, task
         self._offsets: tuple[Array, Array] | None = None
-        self._months = None if data.series.regular else months_between(data.series.times)
+        self._grid = data.series.grid or Even(data.series.step_seconds)
         names = [name + end for name in data.series.columns for end in ("", "_low", "_high")]
         self._lines.writerow(["origin", "step", "time", *names])
 
@@ -78,7 +78,5 @@ class Forecasts:
         times = self._data.series.times
         if row < len(times):
             return str(times[row])
-        beyond = row - len(times) + 1
-        if self._months is not None:
-            return str(months_after(times[-1], beyond * self._months))
-        return str(times[-1] + beyond * np.timedelta64(self._data.series.step_seconds, "s"))
+        beyond = np.array([row - len(times) + 1])
+        return str(self._grid.after(times[-1:].astype(np.int64), beyond).astype("datetime64[s]")[0])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from natsr.data.calendar import Floats, Times
-from natsr.data.months import month_grid, months_between
+from natsr.data.grids import Monthly, grid_between
 from natsr.data.series import Series, unknown
 from natsr.data.times import find_times, in_order, is_number, listed
 from natsr.data.written import MISSING, Style, check_names, fits, plain, separator, style_of
@@ -308,23 +308,18 @@ def _on_grid(times: Times, values: Floats, notes: list[str]) -> tuple[int, bool,
     seconds = times.astype(np.int64)
     steps, counts = np.unique(np.diff(seconds), return_counts=True)
     step = int(steps[counts.argmax()])
-    if len(steps) == 1:
-        return step, True, times, values
-    if (months := months_between(times)) is not None:
-        grid = month_grid(times[0], times[-1], months)
-        gone = len(grid) - len(times)
-        often = "month" if months == 1 else f"{months} months"
-        notes.append(
-            f"one row every {often}" + (f"; {gone} missing rows were put back as missing values" if gone else "")
-        )
-        return step, False, grid, _spread(values, np.searchsorted(grid, times), len(grid))
-    places = (seconds - seconds[0]) // step
-    if (steps % step).any() or places[-1] + 1 > _LARGEST_GRID * len(times):
+    grid = grid_between(times)
+    places = None if grid is None else grid.places(seconds)
+    if grid is None or places is None or places[-1] + 1 > _LARGEST_GRID * len(times):
         notes.append(f"the times keep no regular step (most often {step} s); the rows were taken as they come")
         return step, False, times, values
-    grid = times[0] + np.arange(places[-1] + 1) * np.timedelta64(step, "s")
-    notes.append(f"{len(grid) - len(times)} missing rows were put back as missing values (the step is {step} s)")
-    return step, True, grid, _spread(values, places, len(grid))
+    whole = np.arange(places[-1] + 1)
+    gone = f"{len(whole) - len(times)} missing rows were put back as missing values"
+    if isinstance(grid, Monthly):
+        notes.append(f"one row every {grid.named}" + (f"; {gone}" if len(whole) > len(times) else ""))
+    elif len(whole) > len(times):
+        notes.append(f"{gone} (the step is {step} s)")
+    return step, True, grid.after(seconds[:1], whole).astype("datetime64[s]"), _spread(values, places, len(whole))
 
 
 def _spread(values: Floats, places: npt.NDArray[np.int64], rows: int) -> Floats:

@@ -13,12 +13,9 @@ import numpy as np
 import torch
 
 from natsr.data.calendar import Calendar, CalendarKind, Floats, Times
+from natsr.data.grids import Grid, grid_between, season_of
 from natsr.streams import Rows
 from natsr.types import DataError, OptionError, Task
-
-_HOUR, _DAY = 3600, 86400
-#: A season of more rows than this makes every window long; the next shorter natural period is taken instead.
-_LONGEST_SEASON = 1440
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +60,17 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    @property
+    def grid(self) -> Grid | None:
+        """Where its rows lie; nothing where they keep no step."""
+        return grid_between(self.times)
+
+    @property
+    def season(self) -> int:
+        """Rows in its natural period; 1 where there is none."""
+        grid = self.grid
+        return season_of(self.step_seconds) if grid is None else grid.season
 
     @property
     def missing(self) -> int:
@@ -210,7 +218,7 @@ def prepare(
     truth[~torch.isfinite(truth)] = float("nan")
     features = torch.from_numpy(described.apply(series.times)).to(dtype)
     rows = Rows(torch.cat([filled_from_past(truth), features], dim=1), truth)
-    return Prepared(rows, scaling, borders, season or season_of(series.step_seconds), series, described)
+    return Prepared(rows, scaling, borders, season or series.season, series, described)
 
 
 def filled_from_past(values: torch.Tensor) -> torch.Tensor:
@@ -223,26 +231,6 @@ def filled_from_past(values: torch.Tensor) -> torch.Tensor:
     row = torch.arange(len(values))[:, None].expand_as(values)
     last = torch.where(known, row, torch.zeros_like(row)).cummax(dim=0).values
     return torch.nan_to_num(values.gather(0, last), nan=0.0)
-
-
-def season_of(step_seconds: int) -> int:
-    """Rows in the natural period of data with this step; 1 where there is none.
-
-    A day (for very fast data an hour or a minute); a week for daily data, a year for weekly, monthly and quarterly.
-
-    >>> [season_of(seconds) for seconds in (900, 3600, 86400, 7 * 86400, 30 * 86400, 92 * 86400, 7000)]
-    [96, 24, 7, 52, 12, 4, 1]
-    """
-    for period in (_DAY, _HOUR, 60):
-        if step_seconds < period and period % step_seconds == 0 and period // step_seconds <= _LONGEST_SEASON:
-            return period // step_seconds
-    if step_seconds == _DAY:
-        return 7
-    if step_seconds == 7 * _DAY:
-        return 52
-    if 90 * _DAY <= step_seconds <= 92 * _DAY:
-        return 4
-    return 12 if 28 * _DAY <= step_seconds <= 31 * _DAY else 1
 
 
 def check_length(series: Series, window: int, horizon: int) -> None:

@@ -12,14 +12,13 @@ import pandas as pd
 
 from natsr.data.calendar import Floats, Times
 from natsr.data.series import unknown
-from natsr.data.written import ticks
+from natsr.data.written import QUARTER, ticks
 from natsr.types import DataError, OptionError
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 _TIME_NAME = re.compile(r"(^|[^a-z])(time|date|datetime|timestamp|ts|epoch|unix|unixtime|t)([^a-z]|$)")
 _CLOCK_NAMES = ("time", "clock", "hour", "uhrzeit", "stunde", "heure")
 _OFFSET = re.compile(r"\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")
-_QUARTER = r"(\d{4})[ -]?[qQ]([1-4])"
 _DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d %b %Y")
 _CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", "")
 _YEARS = (1000, 3000)
@@ -108,8 +107,8 @@ def _times_in(table: pd.DataFrame, name: str, notes: list[str]) -> Times | None:
         return _from_numbers(table[name].to_numpy(np.float64))
     text = table[name].astype("string").str.strip()
     head = text.dropna().iloc[:100]
-    if not head.empty and head.str.fullmatch(_QUARTER).all():
-        parts = text.str.extract(_QUARTER).astype("Int64")
+    if not head.empty and head.str.fullmatch(QUARTER).all():
+        parts = text.str.extract(QUARTER).astype("Int64")
         first = pd.DataFrame({"year": parts[0], "month": 3 * parts[1] - 2, "day": 1})
         return pd.to_datetime(first, errors="coerce").to_numpy("datetime64[us]")
     if head.empty or not head.str.contains(r"\d.*[-/.: ].*\d", regex=True).iloc[0]:

@@ -25,6 +25,9 @@ _FORMS = {
     "comma": re.compile(rf"{_GROUPED['comma']}|[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?"),
 }
 _DATE = re.compile(r"\d{4}-\d\d?(-\d\d?)?([T ].*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}( .*)?|\d{4}[/.]\d\d?[/.]\d\d?( .*)?")
+#: A quarter, its year and its number.
+QUARTER = r"(\d{4})[ -]?[qQ]([1-4])"
+_PERIOD = re.compile(rf"(?P<year>\d{{4}})(-(?P<month>\d\d?))?|{QUARTER}")
 _DIGITS = re.compile(r"\d{9,19}(\.\d*)?")
 #: The least and the most of an epoch (years 1973 to 5138) counted in seconds, and how often it ticks in a second.
 _EPOCH = (1e8, 1e11)
@@ -116,13 +119,31 @@ def moment(text: str) -> str:
     return datetime.fromtimestamp(whole + rest / rate, UTC).isoformat()
 
 
+def period(text: str) -> datetime | None:
+    """The beginning of a month, a quarter or a year that is written as one.
+
+    >>> period("2026-03"), period("2026Q3"), period("2026-03-31")
+    (datetime.datetime(2026, 3, 1, 0, 0), datetime.datetime(2026, 7, 1, 0, 0), None)
+
+    Raises:
+        ValueError: There is no such month.
+    """
+    found = _PERIOD.fullmatch(text.strip())
+    if found is None:
+        return None
+    year, quarter = found["year"] or found[4], found[5]
+    return datetime(int(year), 3 * int(quarter) - 2 if quarter else int(found["month"] or 1), 1)
+
+
 def is_moment(text: str) -> bool:
     """Whether a cell is a time, so that a line that begins with it is no header.
 
-    >>> is_moment("2026-01-01 00:00"), is_moment("1.2.2026"), is_moment("1767225600"), is_moment("time"), is_moment("7")
-    (True, True, True, False, False)
+    >>> is_moment("2026-01-01 00:00"), is_moment("1.2.2026"), is_moment("1767225600"), is_moment("2026Q1")
+    (True, True, True, True)
+    >>> is_moment("time"), is_moment("7")
+    (False, False)
     """
-    return bool(_DATE.fullmatch(text.strip())) or moment(text) != text
+    return bool(_DATE.fullmatch(text.strip()) or re.fullmatch(QUARTER, text.strip())) or moment(text) != text
 
 
 def check_names(names: Sequence[str], what: str) -> None:

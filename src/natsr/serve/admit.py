@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from natsr.data.calendar import Floats
+from natsr.data.grids import Grid
 from natsr.exogenous import Exogenous, Future
 from natsr.intake import row_values, shown, stamp, steps_after
 from natsr.serve.store import LogRow
@@ -155,13 +156,15 @@ def _seconds(time: object) -> int:
         raise DataError(f"time is {time[:40]!r}, which no calendar has; expected the years 1 to 9999") from error
 
 
-def admit(rows: Sequence[Offered], tail: Tail, step: int, known: Callable[[list[int]], Mapping[int, bytes]]) -> Outcome:
+def admit(
+    rows: Sequence[Offered], tail: Tail, grid: Grid, known: Callable[[list[int]], Mapping[int, bytes]]
+) -> Outcome:
     """Decide about every row.
 
     Args:
         rows: That can be used.
         tail: Of the log.
-        step: Seconds between rows.
+        grid: Where rows may lie, as the log shows it.
         known: Looks times up in the log.
     """
     rows = sorted(rows, key=lambda row: row.time)
@@ -178,12 +181,11 @@ def admit(rows: Sequence[Offered], tail: Tail, step: int, known: Callable[[list[
                 refused.append(Refused(row.place, f"row {shown(row.time)} is kept with other values; it was ignored"))
             continue
         try:
-            if tail.time is not None:
-                steps_after(row.time, tail.time, step)
+            steps_after(row.time, tail.time, grid)
         except DataError as error:
             refused.append(Refused(row.place, str(error)))
             continue
-        tail = Tail(tail.seq + 1, row.time)
+        tail, grid = Tail(tail.seq + 1, row.time), grid.seen(np.array([row.time]))
         taken.append(LogRow(tail.seq, row.time, row.row))
         kept[row.time] = row.row
     return Outcome(taken, duplicates, refused, tail)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr.data.calendar import Floats
+from natsr.data.grids import Grid
 from natsr.intake import shown
 from natsr.live import LiveForecast, numbers, pairs
 from natsr.serve.admit import Layout
@@ -34,12 +35,13 @@ def kept_numbers(row: ForecastRow, channels: int) -> npt.NDArray[np.float32]:
     return np.frombuffer(row.numbers, dtype="<f4").reshape(3, -1, channels)
 
 
-def past_answer(row: ForecastRow, columns: Sequence[str], step: int) -> dict[str, Any]:
+def past_answer(row: ForecastRow, columns: Sequence[str], grid: Grid) -> dict[str, Any]:
     """A kept forecast in the form in which a new one is sent."""
     mean, low, high = kept_numbers(row, len(columns))
+    times = grid.after(np.array([row.origin]), np.arange(1, len(mean) + 1))
     return {
         "origin": shown(row.origin),
-        "times": [shown(row.origin + step * ahead) for ahead in range(1, len(mean) + 1)],
+        "times": [shown(time) for time in times.tolist()],
         "mean": {name: numbers(mean[:, place]) for place, name in enumerate(columns)},
         "intervals": {
             f"{KEPT_LEVEL:g}": {name: pairs(low[:, place], high[:, place]) for place, name in enumerate(columns)}

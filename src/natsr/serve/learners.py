@@ -357,7 +357,8 @@ class Learners:
             return
         series.snapshot, series.dirty_since = seq, 0.0
         self._meters.snapshots.inc()
-        health, oldest = json.dumps(series.health), time - self._settings.history * series.step
+        health, now = json.dumps(series.health), np.array([time])
+        oldest = int(series.grid.seen(now).after(now, np.array([-self._settings.history]))[0])
         with contextlib.suppress(ApiError):  # a note that is missing costs a look at the next start
             self._journal.submit(
                 lambda connection: self._store.note_snapshot(connection, series.id, seq, health, oldest), patient=True

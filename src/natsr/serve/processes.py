@@ -68,10 +68,9 @@ class Remote:
         """The forecast in an answer."""
         if (origin := answer.head.get("origin")) is None:
             return None
-        levels, columns = answer.head["levels"], self._columns
-        parts = np.frombuffer(answer.body).reshape(1 + 2 * len(levels), -1, len(columns)).copy()
-        moment = np.datetime64(origin, "s")
-        times = moment + np.arange(1, parts.shape[1] + 1) * np.timedelta64(answer.head["step"], "s")
+        levels, columns, rows = answer.head["levels"], self._columns, answer.head["rows"]
+        moment, times = np.datetime64(origin, "s"), np.frombuffer(answer.body, np.int64, rows).astype("datetime64[s]")
+        parts = np.frombuffer(answer.body, offset=times.nbytes).reshape(1 + 2 * len(levels), rows, -1).copy()
         ends = {level: Interval(parts[1 + 2 * place], parts[2 + 2 * place]) for place, level in enumerate(levels)}
         return LiveForecast(moment, times, columns, parts[0], ends)
 
@@ -244,5 +243,5 @@ def _said(forecast: LiveForecast, more: Mapping[str, Any] | None = None) -> Mess
     parts = [forecast.mean, *(end for ends in forecast.intervals.values() for end in ends)]
     seconds = forecast.times.astype("datetime64[s]").astype(np.int64)
     origin = int(forecast.origin.astype("datetime64[s]").astype(np.int64))
-    head = {"origin": origin, "step": int(seconds[0]) - origin, "levels": list(forecast.intervals)}
-    return Message({**(more or {}), **head}, np.stack(parts).astype(np.float64).tobytes())
+    head = {"origin": origin, "rows": len(seconds), "levels": list(forecast.intervals)}
+    return Message({**(more or {}), **head}, seconds.tobytes() + np.stack(parts).astype(np.float64).tobytes())

@@ -219,7 +219,8 @@ async def get_forecasts(
     series = service.find(key)
     last = (_moment(before) or series.tail.time or 0) - (before is not None)
     made = await run_in_threadpool(service.past, series, -(2**62), last, count)
-    return Answer({"forecasts": [past_answer(row, series.columns, series.step) for row in made]})
+    grid = await run_in_threadpool(service.grid, series)
+    return Answer({"forecasts": [past_answer(row, series.columns, grid) for row in made]})
 
 
 @router.get("/series/{key}/metrics", response_model=schemas.MetricsOut)

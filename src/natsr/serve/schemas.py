@@ -59,6 +59,7 @@ class SeriesIn(BaseModel):
         json_schema_extra={
             "examples": [
                 {"columns": ["load"], "horizon": 24, "freq": "h"},
+                {"columns": ["sales", "returns"], "horizon": 12, "window": 36, "freq": "MS"},
                 {
                     "columns": ["load"],
                     "horizon": 3,
@@ -82,7 +83,12 @@ class SeriesIn(BaseModel):
     )
     horizon: int = Field(Live.horizon, ge=1, le=100_000, description="Rows ahead")
     window: int = Field(Live.window, ge=1, le=100_000, description="Rows that a network sees")
-    freq: str = Field("h", max_length=20, description="Time between rows: s, 15min, h, D, W")
+    freq: str = Field(
+        "h",
+        max_length=20,
+        description="Time between rows: s, 15min, h, D, W; M, Q, Y for months, quarters and years, with S on the first "
+        "day of the month (MS), with E on the last (ME), else on the day that the rows show",
+    )
     method: str = Field(Live.method, max_length=50, description="A method's name")
     protocol: Literal["honest", "partial"] = Field("honest", description="When labels are learned")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of everything random")

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from natsr.intake import step_seconds
+from natsr.data.grids import Grid, grid_of
 from natsr.live import LiveForecast
 from natsr.serve.admit import Layout, Tail
 from natsr.serve.learner import Learner
@@ -57,6 +57,7 @@ class Series:
         dirty_since: When the first row came that the newest snapshot has not seen; 0 if there is none.
         retry_at: When to try again after a failure; 0 if there was none.
         failure: What went wrong.
+        grid: Where rows may lie, as the settings say it and, once it is settled, rows that are on the disk.
     """
 
     row: SeriesRow
@@ -81,11 +82,11 @@ class Series:
     failures: int = 0
     failure: str | None = None
     layout: Layout = field(init=False)
-    step: int = field(init=False)
+    grid: Grid = field(init=False)
 
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.row.settings)
-        self.step = step_seconds(self.row.settings["freq"])
+        self.grid = grid_of(self.row.settings["freq"])
 
     @classmethod
     def of(cls, row: SeriesRow) -> Series:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection
 
-from natsr.intake import step_seconds
+from natsr.data.grids import Grid, grid_of
 from natsr.live import Live, LiveForecast, numbers, pairs
 from natsr.serve.admit import Layout, Offered, Outcome, Refused, Tail, admit, unpacked
 from natsr.serve.answers import KEPT_LEVEL, kept_numbers
@@ -35,7 +35,9 @@ from natsr.types import DataError, OptionError
 #: Options that are sizes: a learner's memory and time grow with them, so a stranger's are bounded.
 _SIZES = {"width": 256, "top": 1024, "depth": 16, "memory": 5000, "draws": 128, "probes": 256, "epochs": 50}
 _LARGEST_OPTION = 1e6
-_LONGEST_STEP = 366 * 86400
+_LONGEST_STEP = 12 * 31 * 86400
+#: Times of a log that are looked at together, to see where its rows lie.
+_LOOKED_AT = 100
 
 
 class Created(NamedTuple):
@@ -181,7 +183,8 @@ class Service:
             if series.leaving or series.deleted:
                 raise ApiError(404, f"series {series.key!r} is gone", "a series that is there", "create it with PUT")
             tail = series.draft or Tail(*self.store.tail(series.id, connection))
-            outcome = admit(rows, tail, series.step, lambda times: self.store.known(connection, series.id, times))
+            grid = self._grid(series, connection)
+            outcome = admit(rows, tail, grid, lambda times: self.store.known(connection, series.id, times))
             self.store.add_rows(connection, series.id, outcome.taken)
             series.draft = outcome.tail
             return outcome
@@ -227,6 +230,22 @@ class Service:
 
         return self.learners.ask(series, question)
 
+    def grid(self, series: Series) -> Grid:
+        """Where rows of the series lie, as far as those on the disk have shown it."""
+        if not series.grid.settled:
+            with self.store.engine.connect() as connection:
+                grid = self._grid(series, connection)
+            series.grid = grid if grid.settled else series.grid  # for ever, for no row ever leaves the log
+            return grid
+        return series.grid
+
+    def _grid(self, series: Series, connection: Connection) -> Grid:
+        """The same for those that a connection sees."""
+        grid, last = series.grid, None
+        while not grid.settled and (times := self.store.times_after(connection, series.id, last, _LOOKED_AT)):
+            grid, last = grid.seen(np.array(times)), times[-1]
+        return grid
+
     def rows(self, series: Series, count: int, before: int | None) -> list[LogRow]:
         """The last rows kept."""
         return self.store.rows_before(series.id, before, count)
@@ -242,11 +261,12 @@ class Service:
         """What had been expected of these rows, `step` rows before each."""
         expected = np.full((3, len(rows), len(series.columns)), np.nan)
         if rows:
-            back = step * series.step
-            made = self.past(series, rows[0].time - back, rows[-1].time - back, len(rows))
+            grid = self.grid(series)
+            origins = grid.after(np.array([row.time for row in rows]), np.array([-step])).tolist()
+            made = self.past(series, origins[0], origins[-1], len(rows))
             by_origin = {row.origin: row for row in made}
-            for place, row in enumerate(rows):
-                if (forecast := by_origin.get(row.time - back)) is not None:
+            for place, origin in enumerate(origins):
+                if (forecast := by_origin.get(origin)) is not None:
                     expected[:, place] = kept_numbers(forecast, len(series.columns))[:, step - 1]
         return Looked(rows, expected)
 
@@ -278,9 +298,10 @@ def checked(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
     try:
         layout = Layout.of(settings)
         _check_sizes(settings, layout, limits)
-        if step_seconds(given["freq"]) > _LONGEST_STEP:
+        grid = grid_of(given["freq"])
+        if grid.longest > _LONGEST_STEP:
             raise OptionError(f"freq is {given['freq']!r}, expected at most a year")
-        settings["freq"] = f"{step_seconds(given['freq'])}s"
+        settings["freq"] = grid.text
         Live(**settings)
     except (OptionError, DataError) as error:
         raise ApiError(422, str(error), "settings that natsr.Live takes", "see the message") from error

@@ -167,6 +167,14 @@ class Store:
         with self.engine.connect() as connection:
             return [LogRow(*row) for row in connection.execute(wanted.order_by(log.time).limit(limit))]
 
+    def times_after(self, connection: Connection, owner: str, time: int | None, limit: int) -> list[int]:
+        """The next times of the log after one, or from its beginning."""
+        log = observations.c
+        wanted = select(log.time).where(log.series == owner)
+        if time is not None:
+            wanted = wanted.where(log.time > time)
+        return list(connection.scalars(wanted.order_by(log.time).limit(limit)))
+
     def rows_before(self, owner: str, before: int | None, limit: int) -> list[LogRow]:
         """The last rows of the log, oldest first; only those before a time if it is given."""
         log = observations.c

@@ -88,9 +88,17 @@
     return pairs.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value)));
   }
   const UNITS = [[604800, "week"], [86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+  const MONTHS = { 1: "month", 3: "quarter", 12: "year" };
   function every(freq) {
-    const seconds = Number.parseInt(freq, 10), [size, unit] = UNITS.find(([size]) => seconds % size === 0) || [1, "second"];
+    const count = Number.parseInt(freq, 10);
+    if (freq.includes("M")) return MONTHS[count] || `${count} months`;
+    const seconds = count, [size, unit] = UNITS.find(([size]) => seconds % size === 0) || [1, "second"];
     return seconds === size ? unit : `${seconds / size} ${unit}s`;
+  }
+  // Of rows that are days or more apart the clock says nothing.
+  function when(freq, at) {
+    const coarse = freq.includes("M") || Number.parseInt(freq, 10) % 86400 === 0;
+    return coarse ? showTime(at).replace(", 00:00", "") : showTime(at);
   }
   function spark(values) {
     const real = values.filter(known), low = Math.min(...real), span = Math.max(...real) - low || 1;
@@ -128,7 +136,7 @@
         const columns = one.columns.length === 1 ? one.columns[0] : `${one.columns.length} columns`;
         kept.what.textContent = `${columns} · ${one.horizon} ahead · every ${every(one.freq)} · ${one.method}`;
         kept.plot.replaceChildren(...(one.recent && one.recent.filter(known).length > 1 ? [spark(one.recent)] : []));
-        kept.facts.replaceChildren(...facts([["rows", one.observations.toLocaleString("en")], ...(one.last_time ? [["last", showTime(moment(one.last_time))]] : []), ["error vs last value", against(one.health)], ["in 90 %", percent(one.health.coverage_90)], ...(one.pending ? [["pending", String(one.pending)]] : [])]));
+        kept.facts.replaceChildren(...facts([["rows", one.observations.toLocaleString("en")], ...(one.last_time ? [["last", when(one.freq, moment(one.last_time))]] : []), ["error vs last value", against(one.health)], ["in 90 %", percent(one.health.coverage_90)], ...(one.pending ? [["pending", String(one.pending)]] : [])]));
       }
       cards.replaceChildren(...wanted.map((one) => made.get(one.key).item));
       const none = !all.length ? [html("h2", {}, "No series yet"), html("p", {}, "Create one, and post rows to it:"), html("pre", {}, `curl -X PUT ${location.origin}/v1/series/load -H 'Content-Type: application/json' \\\n  -d '{"columns": ["load"], "horizon": 24, "freq": "h"}'\ncurl ${location.origin}/v1/series/load/observations -H 'Content-Type: application/json' \\\n  -d '{"rows": [{"time": "2026-01-01T00:00:00", "values": {"load": 1.5}}]}'`)] : !wanted.length ? [html("p", {}, "No series has this in its name.")] : [];
@@ -187,7 +195,7 @@
       const [inner, outer] = ["0.5", "0.9"].map((level) => forecast.intervals[level][name]);
       const between = ([low, high]) => (known(low) ? `${show(low)} … ${show(high)}` : "–");
       const head = ["Time", "Expected", "50 %", "90 %"].map((text) => html("th", { scope: "col" }, text));
-      const body = forecast.times.map((time, i) => html("tr", {}, html("th", { scope: "row" }, showTime(moment(time))), ...[show(forecast.mean[name][i]), between(inner[i]), between(outer[i])].map((text) => html("td", {}, text))));
+      const body = forecast.times.map((time, i) => html("tr", {}, html("th", { scope: "row" }, when(kept.series.freq, moment(time))), ...[show(forecast.mean[name][i]), between(inner[i]), between(outer[i])].map((text) => html("td", {}, text))));
       return html("table", {}, html("thead", {}, html("tr", {}, ...head)), html("tbody", {}, ...body));
     }
     function paintMain(name) {
@@ -209,7 +217,7 @@
         id: "main", xs, time: true, fixed: true, label: `${name}: what came, what had been expected ${view.step} rows before, and what is expected next`,
         bands: [{ low: was(0), high: was(1), color: soft, opacity: 0.13, shown: 0.13, name: "90 % then" }, { low: side("0.9", 0), high: side("0.9", 1), color: strong, opacity: 0.16, shown: 0.16, name: "90 %" }, { low: side("0.5", 0), high: side("0.5", 1), color: strong, opacity: 0.24, shown: 0.38, name: "50 %" }],
         lines: [{ name: "came", values: truth, color: "var(--ink)", width: 1.5 }, { name: `expected ${view.step} before`, values: expected, color: soft, dash: "4 3", width: 1.5 }, { name: "expected next", values: mean, color: strong, width: 2 }],
-        heading: (i) => showTime(xs[i]),
+        heading: (i) => when(kept.series.freq, xs[i]),
       });
     }
     function paint() {
@@ -219,7 +227,7 @@
       failure.textContent = series.failure || "";
       const beside = [...series.exogenous, ...series.known];
       const since = health.drift && health.drift_since ? String(health.drift_since).replace("T", " ") : "none";
-      list.replaceChildren(...facts([["Last row", series.last_time ? showTime(moment(series.last_time)) : "none yet"], ["Rows", `${series.observations.toLocaleString("en")}${series.pending ? `, ${series.pending} pending` : ""}`], ["Method", series.method], ...(beside.length ? [["Read beside", beside.join(", ")]] : []), ["MASE", `${show(health.mase)} (last value ${show(health.mase_last_value)})`], ["Inside 90 % intervals", percent(health.coverage_90)], ["Drift since", since], ["Refused steps", show(health.refused ?? 0)], ...(health.rescaled_at ? [["New scale since", showTime(moment(String(health.rescaled_at)))]] : [])]));
+      list.replaceChildren(...facts([["Last row", series.last_time ? when(series.freq, moment(series.last_time)) : "none yet"], ["Rows", `${series.observations.toLocaleString("en")}${series.pending ? `, ${series.pending} pending` : ""}`], ["Method", series.method], ...(beside.length ? [["Read beside", beside.join(", ")]] : []), ["MASE", `${show(health.mase)} (last value ${show(health.mase_last_value)})`], ["Inside 90 % intervals", percent(health.coverage_90)], ["Drift since", since], ["Refused steps", show(health.refused ?? 0)], ...(health.rescaled_at ? [["New scale since", showTime(moment(String(health.rescaled_at)))]] : [])]));
       paintMain(name);
       details.hidden = !forecast;
       details.querySelector(".scroll").replaceChildren(...(details.open && forecast ? [table(forecast, name)] : []));
@@ -227,9 +235,9 @@
       const times = (field, text) => [...new Set(line(field).filter(Boolean))].map((time) => ({ at: moment(String(time)), text })).filter((mark) => xs.length && mark.at >= xs[0]);
       const marks = times("drift_since", "drift").concat(times("rescaled_at", "new scale"));
       error.section.hidden = !line("mase").some(known);
-      if (!error.section.hidden) charts.error.set({ id: "error", xs, time: true, zero: true, fixed: true, label: "Running MASE, and that of the last value", marks, lines: [{ name: series.method, values: line("mase"), color: "var(--m0)" }, { name: "last value", values: line("mase_last_value"), color: "var(--m1)", dash: "8 3" }], heading: (i) => showTime(xs[i]) });
+      if (!error.section.hidden) charts.error.set({ id: "error", xs, time: true, zero: true, fixed: true, label: "Running MASE, and that of the last value", marks, lines: [{ name: series.method, values: line("mase"), color: "var(--m0)" }, { name: "last value", values: line("mase_last_value"), color: "var(--m1)", dash: "8 3" }], heading: (i) => when(kept.series.freq, xs[i]) });
       scale.section.hidden = !line("variance").some(known);
-      if (!scale.section.hidden) charts.scale.set({ id: "scale", xs, time: true, log: true, fixed: true, label: "Expected variance over time", marks, lines: [{ name: "variance", values: line("variance"), color: "var(--m2)" }], heading: (i) => showTime(xs[i]) });
+      if (!scale.section.hidden) charts.scale.set({ id: "scale", xs, time: true, log: true, fixed: true, label: "Expected variance over time", marks, lines: [{ name: "variance", values: line("variance"), color: "var(--m2)" }], heading: (i) => when(kept.series.freq, xs[i]) });
       const experts = Object.entries(health).filter(([field, weight]) => field.startsWith("weight_") && known(weight)).map(([field, weight]) => [field.slice(7), weight]).sort((a, b) => b[1] - a[1]).slice(0, 8);
       weights.hidden = !experts.length;
       weights.querySelector("ul").replaceChildren(...experts.map(([expert, weight]) => html("li", {}, html("span", {}, expert), html("span", { class: "bar", "aria-hidden": "true" }, html("i", { style: `width:${(100 * weight).toFixed(1)}%` })), html("b", {}, percent(weight)))));
