@@ -17,7 +17,7 @@ from natsr.fleet.choice import beside
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
-from natsr.recipes import make
+from natsr.recipes import make, sees_no_parts
 from natsr.streams import Rows, Windows, steps
 from natsr.types import Example, Option, State, StateError, Task
 
@@ -335,3 +335,16 @@ def test_natsr_stable_and_fast_are_stepped_as_one_and_forecast_what_they_would_a
         own, other = state[f"member_{name}"], alone.state_dict()[f"member_{name}"]
         assert isinstance(own, dict) and isinstance(other, dict)
         assert own["counts"] == other["counts"]
+
+
+@pytest.mark.parametrize("budget", ["cheap", "one"])
+def test_examples_with_some_labels_change_nothing(budget: Budget) -> None:
+    values = wave(260)
+    rows = rows_of(values)
+    totals = []
+    for protocol in ("honest", "partial"):
+        auto = pool(budget=budget)
+        auto.warm_up(Windows(rows, TASK, 0, 100), Windows(rows, TASK, 100, 130))
+        score = evaluate({"auto": auto}, rows, TASK, start=130, stop=260, protocol=protocol, intervals=False)["auto"]
+        totals.append(score.mae)
+    assert totals[0] == totals[1] and sees_no_parts("auto", {"budget": budget})

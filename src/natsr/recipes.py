@@ -357,3 +357,8 @@ METHODS = tuple(RECIPES)
 NETWORKS = ("frozen", "ogd", "er", "derpp", "fsnet", "fsnet_mae", "onenet", "onenet_mae", "natsr", "natsr_fast")
 #: Methods that learn nothing online, and so have the same forecasts under every protocol.
 UNTAUGHT = ("last_value", "seasonal", "frozen")
+
+
+def sees_no_parts(method: str, options: Options) -> bool:
+    """Whether examples with some labels only change nothing: `auto` takes labels as they come, and examples whole."""
+    return method == "auto" and options.get("budget") != "all"

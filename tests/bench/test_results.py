@@ -189,3 +189,11 @@ def test_a_result_with_intervals_is_shared_before_one_without() -> None:
     both = [Result(cell, {"mase": 0.9, "crps": 0.2}), Result(replace(cell, intervals=False), {"mase": 0.9})]
     (found,) = shared([replace(cell, protocol="partial")], both)
     assert "crps" in found.numbers
+
+
+def test_auto_is_the_same_where_some_labels_are_known() -> None:
+    honest = Result(Cell("auto", "ETTh1", 24), {"mase": 1.3})
+    whole = Result(Cell("auto", "ETTh1", 24, options=(("budget", "all"),)), {"mase": 1.2})
+    wanted = [replace(result.cell, protocol="partial") for result in (honest, whole)]
+    assert [result.cell for result in shared(wanted, [honest, whole])] == wanted[:1]
+    assert not shared([replace(honest.cell, protocol="paper")], [honest])

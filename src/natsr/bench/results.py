@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from natsr.bench.cells import NUMBERS, Cell, Result
-from natsr.recipes import UNTAUGHT
+from natsr.recipes import UNTAUGHT, sees_no_parts
 from natsr.types import DataError, NatsrError
 
 _CELL = ("method", "dataset", "horizon", "seed", "protocol", "part", "window", "max_steps", "tuned_on")
@@ -103,7 +103,8 @@ def shared(cells: Iterable[Cell], results: Iterable[Result]) -> list[Result]:
     """Results that were measured under another protocol, for cells that it makes no difference to.
 
     At a horizon of 1 the protocols hand over the same examples, and a method that learns nothing online does not look
-    at them: such a cell is the same computation, number for number (times aside).
+    at them: such a cell is the same computation, number for number (times aside). So are `honest` and `partial` to a
+    method that makes nothing of examples with some labels only.
     """
     done = sorted((result for result in results if result.error is None), key=lambda result: result.cell.intervals)
     known = {whatever_protocol(result.cell): result for result in done}
@@ -118,9 +119,11 @@ def as_result_of(cell: Cell, result: Result) -> Result:
 
 def whatever_protocol(cell: Cell) -> str:
     """The key of the computation, wherever it is done, the same for cells that a protocol makes no difference to."""
-    same = cell.horizon == 1 or cell.method in UNTAUGHT
     anywhere = replace(cell, device="cpu")
-    return replace(anywhere, protocol="honest", tuned_on="nothing").key if same else anywhere.key
+    if cell.horizon == 1 or cell.method in UNTAUGHT:
+        return replace(anywhere, protocol="honest", tuned_on="nothing").key
+    same = cell.protocol == "partial" and sees_no_parts(cell.method, dict(cell.options))
+    return replace(anywhere, protocol="honest").key if same else anywhere.key
 
 
 @contextmanager
