@@ -11,7 +11,7 @@ from natsr.fleet.base import Learners, Parts
 from natsr.forecasters.base import Forecaster
 from natsr.recipes import make
 from natsr.streams import Rows, Step, Windows, steps
-from natsr.types import Option, ProtocolName, Task
+from natsr.types import Option, ProtocolName, State, Task
 
 TASK = Task(window=12, horizon=3, channels=2, features=1)
 WARM, START, ROWS = 60, 75, 115
@@ -56,6 +56,22 @@ def made(method: str, dtype: str = "float64", own: Sequence[dict[str, Option]] |
     return [
         make(method, TASK, seed=seed, options={**SMALL, "dtype": dtype, **options}) for seed, options in enumerate(own)
     ]
+
+
+def spoilt(state: State) -> State:
+    """A learner whose network has gone astray."""
+    weights = state["weights"]
+    assert isinstance(weights, torch.Tensor)
+    return {**state, "weights": weights * 1e6}
+
+
+def taken(state: State) -> int:
+    """How many steps AdamW remembers."""
+    finish = state["finish"]
+    assert isinstance(finish, dict)
+    step = finish.get("step", torch.zeros(()))
+    assert isinstance(step, torch.Tensor)
+    return int(step)
 
 
 def farthest(alone: Sequence[Forecaster], fleet: Learners, stream: Sequence[Sequence[Step]]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tests.fleet.streams import SMALL, TASK, farthest, made, moments, parts, wave
+from tests.fleet.streams import SMALL, TASK, farthest, made, moments, parts, spoilt, taken, wave
 
 from natsr.fleet import Apart, Compiled, Learners, best
 from natsr.fleet.choice import Way, beside, chosen
@@ -138,6 +138,21 @@ def test_a_learner_that_goes_astray_is_restored_alone() -> None:
     same_counts(alone, fleet)
     restored = [counts(one)[3] for one in alone]
     assert restored[1] > 0 and restored[0] == restored[2] == 0
+
+
+@needs_c
+@pytest.mark.parametrize("method", ["ogd", "natsr_fast"])
+def test_a_learner_gone_astray_forgets_the_gradients_that_led_there(method: str) -> None:
+    alone, fleet, stream = made(method, "float32"), Compiled(made(method, "float32"), threads=2), moments()
+    assert farthest(alone, fleet, stream[:12]) < CLOSE
+    wild = spoilt(fleet.state_dict(1))
+    fleet.load_state_dict(1, wild)
+    alone[1].load_state_dict(wild)
+    assert farthest(alone, fleet, stream[12:22]) < CLOSE
+    same_counts(alone, fleet)
+    remembered = [taken(fleet.state_dict(number)) for number in range(3)]
+    assert remembered == [taken(one.state_dict()) for one in alone]
+    assert counts(alone[1])[3] == 1 and 0 < remembered[1] < 10 < remembered[0]
 
 
 @needs_c

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.fleet.streams import NATURAL, ROWS, SMALL, START, TASK, WARM, made, moments, parts, wave
+from tests.fleet.streams import NATURAL, ROWS, SMALL, START, TASK, WARM, made, moments, parts, taken, wave
 from torch import Tensor
 
 from natsr.calibrate import PROBABILITIES
@@ -255,6 +255,9 @@ def test_a_learner_that_goes_astray_is_restored_alone() -> None:
     Loop(fleet, [wave(0)] * 3, (START, ROWS)).run()
     assert fleet.counts["restored"][1] > 0
     assert fleet.counts["restored"][0] == fleet.counts["restored"][2] == 0
+    steps = [fleet.counts["steps"][n] - fleet.counts["refused"][n] - fleet.counts["restored"][n] for n in range(3)]
+    remembered = [taken(fleet.state_dict(number)) for number in range(3)]
+    assert remembered[1] < steps[1] and (remembered[0], remembered[2]) == (steps[0], steps[2])
 
 
 def test_max_steps_ends_the_loop() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fleet.streams import SMALL, TASK, farthest, made, moments, parts, wave
+from tests.fleet.streams import SMALL, TASK, farthest, made, moments, parts, spoilt, taken, wave
 
 from natsr.fleet import together
 from natsr.fleet.base import Learners
@@ -55,6 +55,30 @@ def test_a_learner_that_goes_astray_is_restored_alone() -> None:
     same_counts(alone, fleet)
     restored = [counts(one)[3] for one in alone]
     assert restored[1] > 0 and restored[0] == restored[2] == 0
+
+
+def test_a_state_without_history_takes_the_place_of_one_with() -> None:
+    fleet, stream = Together(made("ogd")), moments()
+    fresh = fleet.state_dict(0)
+    for moment in stream[:8]:
+        fleet.learn([step.matured for step in moment])
+    assert taken(fleet.state_dict(0)) > 0
+    fleet.load_state_dict(0, fresh)
+    assert taken(fleet.state_dict(0)) == 0
+
+
+@pytest.mark.parametrize("method", ["ogd", "natsr_fast"])
+def test_a_learner_gone_astray_forgets_the_gradients_that_led_there(method: str) -> None:
+    alone, fleet, stream = made(method), Together(made(method)), moments()
+    assert farthest(alone, fleet, stream[:12]) < 1e-9
+    wild = spoilt(fleet.state_dict(1))
+    fleet.load_state_dict(1, wild)
+    alone[1].load_state_dict(wild)
+    assert farthest(alone, fleet, stream[12:22]) < 1e-9
+    same_counts(alone, fleet)
+    remembered = [taken(fleet.state_dict(number)) for number in range(3)]
+    assert remembered == [taken(one.state_dict()) for one in alone]
+    assert counts(alone[1])[3] == 1 and 0 < remembered[1] < 10 < remembered[0]
 
 
 @pytest.mark.parametrize("method", ["derpp", "natsr"])

@@ -115,6 +115,10 @@ def test_a_walk_that_leads_astray_is_put_back(kind: str) -> None:
             forecaster.learn(part.batch(torch.tensor([index])))
     assert sum(one.restored for one in own) > 0
     assert [one.restored for one in own] == [one.restored for one in others]
+    remembered = [_remembered(one.learner.state_dict()) for one in own]
+    assert remembered == [_remembered(one.learner.state_dict()) for one in others]
+    for taken, one in zip(remembered, own, strict=True):
+        assert max(taken, default=0) < one.steps - one.refused - one.restored
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,3 +174,11 @@ def _same(mine: object, theirs: object) -> None:
         torch.testing.assert_close(mine.double(), theirs.double(), rtol=1e-7, atol=1e-9)
     else:
         assert mine == theirs
+
+
+def _remembered(state: object) -> list[int]:
+    """How many steps each optimiser of a learner remembers; those that were never asked are not among them."""
+    if not isinstance(state, dict):
+        return []
+    here = [int(state["step"])] if "step" in state else []
+    return [*here, *(number for part in state.values() for number in _remembered(part))]

@@ -39,6 +39,18 @@ def test_a_restored_adamw_goes_on_alike() -> None:
     assert torch.equal(one, other)
 
 
+def test_after_forgetting_a_step_is_the_first() -> None:
+    weights, finish = torch.ones(2), AdamW(0.01)
+    finish.step(weights, torch.tensor([1e12, -1e12]))
+    finish.forget()
+    assert finish.state_dict() == {}
+    fresh, other = AdamW(0.01), weights.clone()
+    for direction in (torch.tensor([1.0, 2.0]), torch.tensor([-3.0, 0.5])):
+        finish.step(weights, direction)
+        fresh.step(other, direction)
+    assert torch.equal(weights, other)
+
+
 def test_what_is_loaded_is_a_copy_and_is_adamws() -> None:
     finish, weights = AdamW(0.1), torch.zeros(1)
     finish.step(weights, torch.ones(1))

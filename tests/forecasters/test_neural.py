@@ -180,6 +180,26 @@ def test_a_network_gone_astray_goes_back_to_sane_weights() -> None:
     assert ogd.restored == 1 and not torch.equal(ogd.net.weights, sane)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("method", ["ogd", "natsr_fast"])
+def test_a_network_gone_astray_forgets_the_gradients_that_led_there(method: str, dtype: str) -> None:
+    ours = network(method, rate=1e-3, dtype=dtype)
+    for seed in range(3):
+        ours.learn(example(seed))
+    state = ours.state_dict()
+    finish = state["finish"]
+    assert isinstance(finish, dict) and isinstance(finish["exp_avg_sq"], Tensor)
+    finish["exp_avg_sq"].fill_(1e20)  # with this a learner stands still for tens of thousands of steps
+    ours.load_state_dict(state)
+    ours.net.weights.mul_(1e12)
+    ours.learn(example(3))
+    assert ours.restored == 1 and ours.state_dict()["finish"] == {}
+    before = ours.net.weights.clone()
+    ours.learn(example(4))
+    moved = (ours.net.weights - before).abs().max()
+    assert 0.9e-3 < moved < 1.1e-3  # AdamW's first step is the rate itself
+
+
 @pytest.mark.parametrize("method", ["ogd", "natsr"])
 def test_a_window_that_is_no_number_is_refused_and_takes_nothing_back(method: str) -> None:
     ours = network(method)

@@ -70,10 +70,17 @@ class Finishes:
 
     def load(self, number: int, state: State) -> None:
         """Take over what one learner's wrote."""
+        self.forget(number)
         row = self._rows[number]
         if self._optimizer is not None and row is not None and state:
             moments = {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
             self._optimizer.state[row] = moments
+
+    def forget(self, number: int) -> None:
+        """One learner's next step is its first."""
+        row = self._rows[number]
+        if self._optimizer is not None and row is not None:
+            self._optimizer.state.pop(row, None)
 
 
 class Adaptive:
@@ -121,6 +128,11 @@ class Adaptive:
         how = torch.stack([mask.to(rates), *parts, rates / (1 - first**taken), 1 - rates * self._decay], 1)
         return cuda.adamw((self._weights, self._mean, self._square), directions, how)
 
+    def forget(self, mask: Tensor) -> None:
+        """The next step of the learners in the mask is their first."""
+        for part in (self._mean, self._square, self._taken):
+            part.masked_fill_(mask.view(-1, *[1] * (part.dim() - 1)), 0.0)
+
     def load(self, number: int, state: State) -> None:
         """Take over what one learner's wrote."""
         for name, part in (("exp_avg", self._mean), ("exp_avg_sq", self._square), ("step", self._taken)):
@@ -159,6 +171,11 @@ class Moments:
                 self._weights.addcmul_(directions, -rates.to(directions)[:, None])
         if self._adaptive is not None:
             self._adaptive.step(directions, mask & self._moving)
+
+    def forget(self, mask: Tensor) -> None:
+        """The next step of the learners in the mask is their first."""
+        if self._adaptive is not None:
+            self._adaptive.forget(mask)
 
     def give_back(self) -> None:
         """Let the optimizer go on from here."""

@@ -41,6 +41,9 @@ class FSNets(Stepped):
     def begin(self, rates: Tensor) -> None:
         self._finish = Adaptive(self.weights, rates)
 
+    def forget(self, who: Tensor) -> None:
+        self._finish.forget(who)
+
     def draws(self, examples: int, dropout: float) -> list[Draw]:
         return [Draw((examples, self._body.shape.hidden), dropout)]
 

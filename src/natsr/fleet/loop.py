@@ -275,6 +275,7 @@ class Loop(Stream):
 
         def restore() -> None:
             keep(astray, (fleet.net.weights, fleet.sane))
+            self._moments.forget(astray)
             if fleet.natural is not None:
                 fleet.natural.has.logical_and_(~astray)
 

@@ -37,6 +37,11 @@ class Mixings(Mixture):
         self._finish_lasting = Adaptive(self.lasting, self._rates, decay=0.0)
         self._finish_weights = Adaptive(self.weights, self._rates, decay=0.0)
 
+    def forget(self, who: Tensor) -> None:
+        """Fresh optimisers for the learners of a mask."""
+        self._finish_lasting.forget(who)
+        self._finish_weights.forget(who)
+
     def draws(self, examples: int) -> list[Draw]:
         """The masks on the two hidden layers."""
         return [Draw((examples * self.task.channels, WIDTH), self._dropout)] * 2

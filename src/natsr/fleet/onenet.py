@@ -78,6 +78,11 @@ class OneNets(Stepped):
             half.begin(rates)
         self.mixing.restart()
 
+    def forget(self, who: Tensor) -> None:
+        for half in self._halves:
+            half.finish.forget(who)
+        self.mixing.forget(who)
+
     def draws(self, examples: int, dropout: float) -> list[Draw]:
         hidden = (self._variables.hidden, self._time.shape.hidden)
         return [*(Draw((examples, width), dropout) for width in hidden), *self.mixing.draws(examples)]

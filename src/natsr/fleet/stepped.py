@@ -113,6 +113,10 @@ class Stepped(abc.ABC):
         """Start a phase with fresh optimisers, at rates `(N,)` that may be changed in place."""
 
     @abc.abstractmethod
+    def forget(self, who: Tensor) -> None:
+        """Fresh optimisers for the learners of a mask."""
+
+    @abc.abstractmethod
     def draws(self, examples: int, dropout: float) -> list[Draw]:
         """The masks that a step on so many examples wants, those of rate 0 included."""
 
@@ -196,6 +200,7 @@ class Stepped(abc.ABC):
 
     def _restore(self, who: Tensor) -> None:
         keep(who, *zip(self.vital(), self.sane, strict=True))
+        self.forget(who)
 
     def info(self, number: int) -> dict[str, float]:
         """What one may want to look at in a learner, as it was when it was given back."""

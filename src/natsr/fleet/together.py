@@ -324,6 +324,7 @@ class Together(Learners):
             elif bool(batch.window[number].isfinite().all()):
                 counts["restored"][number] += 1
                 self.net.weights[number].copy_(self.sane[number])
+                self.finish.forget(number)
                 if self.natural is not None:
                     self.natural.has[number] = False
             else:  # NaN in a window is not the network's fault

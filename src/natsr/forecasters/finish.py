@@ -22,6 +22,9 @@ class Finish(Protocol):
     def step(self, weights: Tensor, direction: Tensor) -> None:
         """Change `weights` in place."""
 
+    def forget(self) -> None:
+        """Drop what was learned from earlier steps: the next one is the first."""
+
     def state_dict(self) -> State:
         """What must be carried on."""
 
@@ -41,6 +44,9 @@ class Sgd:
     def move(self, weights: Tensor) -> Move:
         del weights
         return Move(self.rate)
+
+    def forget(self) -> None:
+        pass
 
     def state_dict(self) -> State:
         return {}
@@ -82,6 +88,9 @@ class AdamW:
         history, group = next(iter(self._optimizer.state.values())), self._optimizer.param_groups[0]
         moments = Moments(*(history[name] for name in _MOMENTS))
         return Move(self.rate, moments, group["betas"], group["eps"], self.decay)
+
+    def forget(self) -> None:
+        self._loaded, self._optimizer = {}, None
 
     def _bind(self, weights: Tensor) -> None:
         """Make the library's optimiser for this vector, which it then shares."""

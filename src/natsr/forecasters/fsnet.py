@@ -66,6 +66,9 @@ class FSNetLearner:
     def set_rate(self, rate: float) -> None:
         self.finish.set_rate(rate)
 
+    def forget(self) -> None:
+        self.finish.forget()
+
     def trained(self) -> Sequence[Tensor]:
         # The averages stay those of the last epoch, as published: what is kept there are parameters only.
         return (self.net.weights,)

@@ -84,6 +84,10 @@ class Mixing(Mixture):
         )
         return self
 
+    def forget(self) -> None:
+        """Go on with fresh optimisers."""
+        self._begin()
+
     def histories(self) -> tuple[State, State]:
         """What the optimisers of long-term weights and small network carry on."""
         return self._finish_lasting.state_dict(), self._finish_weights.state_dict()

@@ -11,7 +11,7 @@
 A step is computed whole before anything is changed. If any part of it is not finite, or too large for float32 to go on
 with, the step is refused and counted, and weights, curvature, scale and averages stay as they were. A network that has
 gone astray all the same, by steps that were each in order, shows in outputs that no data could ask for: then its
-weights go back to the last ones that were known to be sane, and that is counted too.
+weights go back to the last ones that were known to be sane, AdamW begins anew, and that is counted too.
 """
 
 from __future__ import annotations
@@ -164,9 +164,10 @@ class NeuralForecaster(Forecaster, Generic[T]):
         return True
 
     def _restore(self) -> None:
-        """Go back to sane weights, and forget the average that led away from them."""
+        """Go back to sane weights, and forget the averages that led away from them."""
         self.restored += 1
         self.net.weights.copy_(self._sane)
+        self.finish.forget()
         if self.natural is not None:
             self.natural.smoothed = None
 

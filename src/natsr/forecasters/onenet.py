@@ -126,6 +126,11 @@ class OneNetLearner:
         self.variables.finish.set_rate(rate)
         self.time.finish.set_rate(rate)
 
+    def forget(self) -> None:
+        self.variables.finish.forget()
+        self.time.finish.forget()
+        self.mixing.forget()
+
     def trained(self) -> Sequence[Tensor]:
         return (self.variables.net.weights, self.time.net.weights)
 

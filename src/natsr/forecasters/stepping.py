@@ -3,7 +3,7 @@
 `NeuralForecaster` makes a step from slots. FSNet and OneNet have a step of another shape (averages of gradients that
 become weights; two networks and what mixes them). Here is what they share with every other network: the frame, the
 guards, the schedule of the warm-up, and a state. As there, a step is computed whole before anything is changed, and a
-network that has gone astray goes back to its last sane copy.
+network that has gone astray goes back to its last sane copy, with fresh optimisers.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ class Learner(Protocol):
 
     def set_rate(self, rate: float) -> None:
         """Go on at another rate."""
+
+    def forget(self) -> None:
+        """Go on with fresh optimisers, at the rates that they have."""
 
     def trained(self) -> Sequence[Tensor]:
         """What the warm-up keeps the best copy of."""
@@ -203,14 +206,16 @@ class SteppingForecaster(Forecaster):
             self.refused += 1
         else:
             self.restored += 1
-            self._put_back(self._sane)
+            self._restore()
 
     def _is_sane(self, window: Tensor) -> bool:
         return float(self.learner.forward(window).abs().max()) < self.frame.farthest
 
-    def _put_back(self, kept: Sequence[Tensor]) -> None:
-        for part, copy in zip(self.learner.vital(), kept, strict=True):
+    def _restore(self) -> None:
+        """Go back to the sane copy, and forget the averages that led away from it."""
+        for part, copy in zip(self.learner.vital(), self._sane, strict=True):
             part.copy_(copy)
+        self.learner.forget()
         self.learner.settle()
 
     @torch.no_grad()

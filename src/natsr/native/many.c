@@ -148,14 +148,20 @@ static int all_finite(const float *x, long n)
     return ok;
 }
 
-/* A network gone astray goes back to sane weights, and forgets the average that led away from them. */
+/* A network gone astray goes back to sane weights, and forgets the averages that led away from them. */
 static enum verdict astray(const desk *d, learner *s, int64_t B)
 {
     const cone *c = d->c;
+    const size_t size = (size_t)c->weights * sizeof(float);
     if (!all_finite(d->window, (long)B * c->window * c->inputs))
         return REFUSED; /* NaN in a window is not the network's fault */
-    memcpy(s->w, s->sane, (size_t)c->weights * sizeof(float));
+    memcpy(s->w, s->sane, size);
     s->smooth = 0;
+    if (s->move.adam != 0) {
+        memset(s->m, 0, size);
+        memset(s->v, 0, size);
+        *s->taken = 0.0f;
+    }
     return RESTORED;
 }
 

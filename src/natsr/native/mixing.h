@@ -1,4 +1,4 @@
-/* OneNet's mixture of two forecasts: the step of natsr.forecasters.mixing, computed and not taken. */
+/* OneNet's mixture of two forecasts: the step of natsr.forecasters.mixture, computed and not taken. */
 #ifndef NATSR_MIXING_H
 #define NATSR_MIXING_H
 
