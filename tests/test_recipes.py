@@ -6,11 +6,12 @@ from dataclasses import fields
 import pytest
 import torch
 
+from natsr.baselines import FsnetOptions, NetworkOptions, OnenetOptions
 from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.likelihoods import Gaussian, StudentT
 from natsr.precondition import WorstLosses
-from natsr.recipes import METHODS, RANGES, RECIPES, NatsrOptions, make
+from natsr.recipes import METHODS, RECIPES, NatsrOptions, make
 from natsr.types import OptionError, Task
 
 TASK = Task(window=8, horizon=3, channels=2, features=1, season=4)
@@ -52,9 +53,10 @@ def test_a_senseless_option_is_refused_before_anything_is_made(name: str, value:
         make("natsr", TASK, options=SMALL | {name: value})
 
 
-def test_every_option_that_is_a_number_has_a_range() -> None:
-    numbers = {field.name for field in fields(NatsrOptions) if type(field.default) in (int, float)}
-    assert numbers == set(RANGES)
+@pytest.mark.parametrize("options", [NatsrOptions, FsnetOptions, OnenetOptions])
+def test_every_option_that_is_a_number_has_a_range(options: type[NetworkOptions]) -> None:
+    numbers = {field.name for field in fields(options) if type(field.default) in (int, float)}
+    assert numbers == set(options.ranges)
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:999", "mps"])

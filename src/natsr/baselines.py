@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -22,15 +22,8 @@ from natsr.nets.fsnet import AdaptedTCN
 from natsr.nets.native import tcn
 from natsr.nets.runs import runs
 from natsr.nets.tcn import ConeTCN
-from natsr.options import Range, check_ranges
+from natsr.options import Range, Ranges, check_ranges
 from natsr.types import Task
-
-RANGES: dict[str, Range] = {
-    **dict.fromkeys(("rate", "depth", "epochs", "warm_rate", "mixing_rate"), Range(0)),
-    **dict.fromkeys(("width", "top"), Range(1)),
-    "limit": Range(0, without=(0,)),
-    "mixing_dropout": Range(0, 1, without=(1,)),
-}
 
 
 @dataclass(frozen=True)
@@ -47,9 +40,14 @@ class NetworkOptions:
     epochs: int = 6
     warm_rate: float = 1e-3
     dtype: Literal["float32", "float64"] = "float32"
+    ranges: ClassVar[Ranges] = {
+        **dict.fromkeys(("rate", "depth", "epochs", "warm_rate"), Range(0)),
+        **dict.fromkeys(("width", "top"), Range(1)),
+        "limit": Range(0, without=(0,)),
+    }
 
     def __post_init__(self) -> None:
-        check_ranges(self, RANGES)
+        check_ranges(self, self.ranges)
 
     def tcn(self, task: Task, generator: torch.Generator, device: torch.device) -> ConeTCN:
         """The network over time, freshly drawn, compiled where that is possible."""
@@ -101,6 +99,11 @@ class OnenetOptions(BaselineOptions):
     rate: float = 1.05e-4
     mixing_rate: float = 1e-3
     mixing_dropout: float = 0.1
+    ranges: ClassVar[Ranges] = {
+        **BaselineOptions.ranges,
+        "mixing_rate": Range(0),
+        "mixing_dropout": Range(0, 1, without=(1,)),
+    }
 
     def make(self, task: Task, generator: torch.Generator, device: torch.device) -> Forecaster:
         """A fresh forecaster."""

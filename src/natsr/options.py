@@ -38,7 +38,11 @@ class Range(NamedTuple):
         return text
 
 
-def check_ranges(options: DataclassInstance, ranges: Mapping[str, Range]) -> None:
+#: By the name of the option.
+Ranges = Mapping[str, Range]
+
+
+def check_ranges(options: DataclassInstance, ranges: Ranges) -> None:
     """Refuse a number that makes no sense, before anything is made with it."""
     for field in fields(options):
         value = getattr(options, field.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -25,7 +25,7 @@ from natsr.forecasters.pool import Pool
 from natsr.kronecker import DampingRule
 from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
 from natsr.nets.tcn import ConeTCN, ConeTrace
-from natsr.options import Range, check_ranges, nearest, parsed
+from natsr.options import Range, Ranges, nearest, parsed
 from natsr.precondition import Curvature, WorstLosses
 from natsr.replay import Reservoir
 from natsr.types import Option, OptionError, Task
@@ -131,16 +131,6 @@ def rls_mv(task: Task, setting: Setting, options: Options) -> Forecaster:
 # ---- networks ----------------------------------------------------------------------------------------------------
 
 
-RANGES: dict[str, Range] = {
-    **dict.fromkeys(("rate", "share", "draws", "memory", "depth", "epochs", "warm_rate"), Range(0)),
-    **dict.fromkeys(("width", "top", "every"), Range(1)),
-    **dict.fromkeys(("probes", "clip", "worst", "drift"), Range(0)),
-    **dict.fromkeys(("limit", "dof", "beta", "scale_floor"), Range(0, without=(0,))),
-    **dict.fromkeys(("average", "curvature_average", "recent"), Range(0, 1, without=(0,))),
-    **dict.fromkeys(("dropout", "scale_rate"), Range(0, 1, without=(1,))),
-}
-
-
 def checked_device(name: str) -> torch.device:
     """The device, if there is one."""
     kind, _, number = name.partition(":")
@@ -160,9 +150,11 @@ class PlainOptions(NetworkOptions):
     draws: int = 8
     memory: int = 500
     dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_ranges(self, RANGES)
+    ranges: ClassVar[Ranges] = {
+        **NetworkOptions.ranges,
+        **dict.fromkeys(("share", "draws", "memory"), Range(0)),
+        "dropout": Range(0, 1, without=(1,)),
+    }
 
     def net(self, task: Task, generator: torch.Generator, device: str) -> ConeTCN:
         """The network, freshly drawn."""
@@ -275,6 +267,14 @@ class NatsrOptions(PlainOptions):
     scale_rate: float = 0.1
     scale_floor: float = 1e-4
     scale_reading: Literal["variance", "precursor"] = "variance"
+    ranges: ClassVar[Ranges] = {
+        **PlainOptions.ranges,
+        **dict.fromkeys(("probes", "clip", "worst", "drift"), Range(0)),
+        **dict.fromkeys(("dof", "beta", "scale_floor"), Range(0, without=(0,))),
+        **dict.fromkeys(("average", "curvature_average", "recent"), Range(0, 1, without=(0,))),
+        "scale_rate": Range(0, 1, without=(1,)),
+        "every": Range(1),
+    }
 
     def natural(self) -> Natural[ConeTrace]:
         """The curvature slot."""
