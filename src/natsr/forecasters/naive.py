@@ -9,7 +9,23 @@ from natsr.forecasters.base import Forecast, Forecaster
 from natsr.types import Example, State, StateError, Task
 
 
-class LastValue(Forecaster):
+class Untaught(Forecaster):
+    """What learns nothing, and so has no state."""
+
+    def learn(self, example: Example) -> None:
+        """Nothing to learn."""
+
+    def state_dict(self) -> State:
+        """Nothing to carry on."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Nothing to carry on."""
+        if state:
+            raise StateError(f"state has {', '.join(state)}, expected nothing; it belongs to another method")
+
+
+class LastValue(Untaught):
     """Every row ahead will be as the last known one.
 
     >>> window = torch.tensor([[[1.0], [5.0]]])
@@ -25,20 +41,8 @@ class LastValue(Forecaster):
         self.check_window(window)
         return Forecast(window[:, -1:, : self.task.channels].repeat(1, self.task.horizon, 1))
 
-    def learn(self, example: Example) -> None:
-        """Nothing to learn."""
 
-    def state_dict(self) -> State:
-        """Nothing to carry on."""
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Nothing to carry on."""
-        if state:
-            raise StateError(f"state has {', '.join(state)}, expected nothing; it belongs to another method")
-
-
-class Seasonal(Forecaster):
+class Seasonal(Untaught):
     """Every row ahead will be as the row a whole number of seasons before it, the latest that is known.
 
     >>> window = torch.tensor([[[1.0], [2.0], [3.0]]])
@@ -56,18 +60,6 @@ class Seasonal(Forecaster):
         """The last season of each window, repeated."""
         self.check_window(window)
         return Forecast(window[:, self._places, : self.task.channels])
-
-    def learn(self, example: Example) -> None:
-        """Nothing to learn."""
-
-    def state_dict(self) -> State:
-        """Nothing to carry on."""
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Nothing to carry on."""
-        if state:
-            raise StateError(f"state has {', '.join(state)}, expected nothing; it belongs to another method")
 
 
 class RunningMean(Forecaster):
