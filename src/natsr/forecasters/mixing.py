@@ -108,7 +108,7 @@ class Mixing(Mixture):
 
         drawn = [dropout_mask((len(first) * self.task.channels, WIDTH), self.dropout, self.generator) for _ in range(2)]
         masks = [None if mask is None else mask.to(first) for mask in drawn]
-        number = torch.full((), labels.number).to(first)
+        number = first.new_full((), labels.number)
         moves, mixture = self.moves(first, second, Lesson(labels.target, labels.known, number, slope), masks)
         loss = float(self.loss.value(labels.error(mixture)).sum()) / labels.number
         return Proposal(moves, loss, sum(float(part.dot(part)) for part in moves))

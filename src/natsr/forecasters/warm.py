@@ -173,11 +173,6 @@ def train(
     scheduled(_Fitted(net, likelihood, generator), plan, parts, generator, frame, progress)
 
 
-def mean_loss(net: Network[T], likelihood: Likelihood, part: Windows, frame: Frame) -> float:
-    """The mean loss of each known output over a part; infinite if it is not a number."""
-    return judged_loss(_Fitted(net, likelihood, torch.Generator()), part, frame)
-
-
 def masked_error(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
     """`target - output` where the target is known and zero elsewhere, and how many are known."""
     known = target.isfinite()
