@@ -163,7 +163,7 @@ def test_a_refresh_of_a_refused_step_is_taken_back(monkeypatch: pytest.MonkeyPat
     before = [contents(fleet.state_dict(number)["natural"]) for number in range(3)]
     longest = [fleet._records[number].largest for number in range(3)]
     with monkeypatch.context() as patch:
-        patch.setattr(neural, "_LARGEST", 0.0)  # now every step is too long to be taken, whatever it refreshes
+        patch.setattr(neural, "LARGEST", 0.0)  # now every step is too long to be taken, whatever it refreshes
         for number in range(3):
             fleet._records[number].largest = 0.0
         assert farthest(alone, fleet, stream[10:15]) < CLOSE
@@ -181,7 +181,7 @@ def test_a_gradient_is_measured_where_its_bound_does_not_say_enough(monkeypatch:
     # From lengths that no gradient stays below to lengths that even the bound does, and both in between.
     for turn, moment in enumerate(stream[4:34]):
         longest = 10 ** (turn / 6 - 2.5)
-        monkeypatch.setattr(neural, "_LARGEST", longest)
+        monkeypatch.setattr(neural, "LARGEST", longest)
         for number in range(3):
             fleet._records[number].largest = longest
         assert farthest(alone, fleet, [moment]) < CLOSE

@@ -108,7 +108,7 @@ def test_a_refresh_of_a_refused_step_is_taken_back(monkeypatch: pytest.MonkeyPat
     assert farthest(alone, fleet, stream[:10]) < 1e-9
     before = [contents(fleet.state_dict(number)["natural"]) for number in range(3)]
     with monkeypatch.context() as patch:
-        patch.setattr(neural, "_LARGEST", 0.0)  # now every step is too long to be taken, whatever it refreshes
+        patch.setattr(neural, "LARGEST", 0.0)  # now every step is too long to be taken, whatever it refreshes
         patch.setattr(together, "LARGEST", 0.0)
         assert farthest(alone, fleet, stream[10:15]) < 1e-9
     assert not any(differing(before[n], contents(fleet.state_dict(n)["natural"])) for n in range(3))

@@ -11,6 +11,7 @@ from torch import Tensor
 from natsr.fleet.shape import Learner, Own, Shape
 from natsr.forecasters.curved import Matrices, NativeCurvature, weighted
 from natsr.forecasters.finish import AdamW
+from natsr.forecasters.guards import LARGEST
 from natsr.forecasters.natural import draws
 from natsr.likelihoods import StudentT
 from natsr.native.calls import SLACK, at
@@ -22,7 +23,6 @@ from natsr.precondition import Curvature
 from natsr.types import State
 
 _BYTES = 4  # of a number
-_LARGEST = 1e15  # as in natsr.forecasters.neural
 _LAWS = ("paper", "box", "fixed")  # as many.c numbers them
 _COUNTS = ("steps", "refused", "refreshes", "restored")
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls AdamW's history
@@ -81,7 +81,7 @@ class Berth:
             record.move = Finish(move.rate, 1.0, *move.betas, move.eps, move.decay, 0.0)
         for name in ("scale_rate", "scale_floor", "beta", "average", "drift", "blend", "worst", "recent", "every"):
             setattr(record, name, self._own(name))
-        record.farthest, record.largest = self.shape.frame.farthest, _LARGEST
+        record.farthest, record.largest = self.shape.frame.farthest, LARGEST
         record.w, record.sane, record.taken = at(self.weights), at(self.sane), at(self.taken)
         if self.moments:
             record.m, record.v = at(self.moments[0]), at(self.moments[1])

@@ -23,7 +23,8 @@ from natsr.fleet.shape import Shape
 from natsr.fleet.shelf import Shelf
 from natsr.fleet.stream import Stream
 from natsr.fleet.tables import Streams, choices, hadamard_rows, hadamard_table
-from natsr.fleet.together import LARGEST, SANE_EVERY, Looked, Together, keep
+from natsr.fleet.together import Looked, Together, keep
+from natsr.forecasters.guards import LARGEST, SANE_EVERY
 from natsr.forecasters.natural import allotted
 from natsr.streams import Rows
 from natsr.types import OptionError, ProtocolName

@@ -16,14 +16,13 @@ from torch import Tensor
 from natsr.fleet.control import Control
 from natsr.fleet.tables import Draw
 from natsr.fleet.together import keep
+from natsr.forecasters.guards import LARGEST, SANE_EVERY
 from natsr.forecasters.losses import LOSS_NAMES
-from natsr.forecasters.stepping import LARGEST_GRADIENT, SteppingForecaster
+from natsr.forecasters.stepping import SteppingForecaster
 from natsr.forecasters.warm import WarmUp
 from natsr.likelihoods import LARGEST_ERROR
 from natsr.streams import Rows
 from natsr.types import OptionError
-
-_SANE_EVERY = 100  # as in natsr.forecasters.stepping
 
 
 class Labels(NamedTuple):
@@ -66,7 +65,7 @@ class Seen(NamedTuple):
     @property
     def fine(self) -> Tensor:
         """Whose gradient is made of numbers, and not too long to go on with."""
-        return self.squares < LARGEST_GRADIENT**2
+        return self.squares < LARGEST**2
 
 
 class Stepped(abc.ABC):
@@ -184,7 +183,7 @@ class Stepped(abc.ABC):
         active, readable = labels.known.flatten(1).any(1), window[:, :-1].flatten(1).isfinite().all(1)
         counts["steps"] += active
         wanted, sane = active & readable, seen.farthest < self.frame.farthest
-        kept = wanted & sane & (counts["steps"] % _SANE_EVERY == 0)
+        kept = wanted & sane & (counts["steps"] % SANE_EVERY == 0)
         self._keeps.copy_(kept.any())
         control.when(self._keeps, lambda: self._remember(kept))
         mask, astray = wanted & sane & seen.fine, wanted & ~sane

@@ -30,12 +30,11 @@ from natsr.fleet.stage import Staged, stacked, staged
 from natsr.fleet.warm import train
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import AdamW
+from natsr.forecasters.guards import LARGEST, SANE_EVERY
 from natsr.forecasters.natural import allotment
 from natsr.native import cuda
 from natsr.types import Example, State, StateError
 
-LARGEST = 1e15  # as in natsr.forecasters.neural
-SANE_EVERY = 100
 _CHUNK = 32  # probes drawn at once, as in natsr.forecasters.natural
 
 

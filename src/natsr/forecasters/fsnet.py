@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
+from natsr.forecasters.guards import LARGEST
 from natsr.forecasters.losses import Loss
-from natsr.forecasters.stepping import LARGEST_GRADIENT, Labels, Taken, descend, in_order, judged
+from natsr.forecasters.stepping import Labels, Taken, descend, in_order, judged
 from natsr.forecasters.warm import dropout_mask
 from natsr.nets.fsnet import AdaptedTCN
 from natsr.types import State, StateError
@@ -49,7 +50,7 @@ class FSNetLearner:
         verdict = judged(self.loss, trace.output, labels)
         if not verdict.farthest < farthest:
             return Taken("astray")
-        asked = self.net.take(trace, verdict.pull, self.finish.move(self.net.weights), self.online, LARGEST_GRADIENT)
+        asked = self.net.take(trace, verdict.pull, self.finish.move(self.net.weights), self.online, LARGEST)
         if asked is None:
             gradient = self.net.gradient(trace, verdict.pull)
             if not in_order(gradient):

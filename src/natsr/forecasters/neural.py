@@ -29,6 +29,7 @@ from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.curved import NativeCurvature
 from natsr.forecasters.finish import Finish
 from natsr.forecasters.frame import Frame
+from natsr.forecasters.guards import LARGEST, SANE_EVERY, whole
 from natsr.forecasters.natural import Natural, NaturalInfo, WeightedLoss
 from natsr.forecasters.verdict import Batch, Scale, Verdict, judge
 from natsr.forecasters.verdict import Learning as Learning
@@ -43,10 +44,8 @@ from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
 T = TypeVar("T", bound=Traced)
-_LARGEST = 1e15  # a direction beyond this overflows when AdamW squares it
 _COUNTS = ("steps", "refused", "refreshes", "restored")
 _SLOTS = ("finish", "replay", "natural")
-_SANE_EVERY = 100  # steps between copies of weights that gave sane outputs
 
 
 @dataclass
@@ -159,7 +158,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         """Whether data could ask for such outputs; now and then keeps a copy of the weights that gave them."""
         if not farthest < self.frame.farthest:
             return False
-        if self.steps % _SANE_EVERY == 0:
+        if self.steps % SANE_EVERY == 0:
             self._sane.copy_(self.net.weights)
         return True
 
@@ -208,12 +207,12 @@ class NeuralForecaster(Forecaster, Generic[T]):
             if self._curvature is None:
                 self._curvature = NativeCurvature(self.net)
             step = self._curvature.proposed(natural, trace, pull, batch, self.generator)
-            if step is None or not step.info.norm < _LARGEST:
+            if step is None or not step.info.norm < LARGEST:
                 return None
             self._curvature.take(step, self.finish.move(self.net.weights))
             return step.after, step.info
         proposal = natural.proposed(self.net, trace, pull, batch, self.generator)
-        if proposal is None or not proposal.info.norm < _LARGEST:
+        if proposal is None or not proposal.info.norm < LARGEST:
             return None
         self.finish.step(self.net.weights, natural.direction(proposal))
         return proposal.after, proposal.info
@@ -221,9 +220,9 @@ class NeuralForecaster(Forecaster, Generic[T]):
     def _descend(self, trace: T, pull: Tensor) -> bool:
         """Go against the gradient, unless it is too large."""
         if isinstance(self.net, NativeTCN) and isinstance(trace, NativeTrace):
-            return self.net.descend(trace, pull, self.finish.move(self.net.weights), _LARGEST)
+            return self.net.descend(trace, pull, self.finish.move(self.net.weights), LARGEST)
         gradient = self.net.gradient(trace, pull)
-        if not float(gradient.norm()) < _LARGEST:
+        if not float(gradient.norm()) < LARGEST:
             return False
         self.finish.step(self.net.weights, gradient)
         return True
@@ -282,7 +281,7 @@ class NeuralForecaster(Forecaster, Generic[T]):
         if not (isinstance(scale, float) and 0 < scale < math.inf and isinstance(counts, dict)):
             raise StateError("the forecaster's state lacks its scale or counts; the state was not written by natsr")
         # Everything is tried before anything is changed: whatever does not fit leaves the forecaster as it was.
-        numbers = [_whole(counts, name) for name in _COUNTS]
+        numbers = [whole(counts, name) for name in _COUNTS]
         slots = {name: self._loaded(name, state[name]) for name in _SLOTS}
         _seed(self.generator, generator)
         for name, slot in slots.items():
@@ -311,10 +310,3 @@ def _seed(generator: torch.Generator, state: object) -> None:
     except (RuntimeError, TypeError):
         pass
     raise StateError("the state's random generator is not one of this machine's; the state was not written by natsr")
-
-
-def _whole(counts: State, name: str) -> int:
-    value = counts.get(name)
-    if not isinstance(value, int):
-        raise StateError(f"the state's count of {name} is {value!r}, expected a whole number")
-    return value

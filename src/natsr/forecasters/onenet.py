@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from natsr.forecasters.finish import AdamW
+from natsr.forecasters.guards import LARGEST
 from natsr.forecasters.losses import Loss
 from natsr.forecasters.mixing import Mixing
-from natsr.forecasters.stepping import LARGEST_GRADIENT, Labels, Taken, descend, in_order, judged
+from natsr.forecasters.stepping import Labels, Taken, descend, in_order, judged
 from natsr.forecasters.warm import dropout_mask
 from natsr.nets.adapted import Scaled, fitting
 from natsr.nets.base import Traced
@@ -42,7 +43,7 @@ class Branch(Generic[T]):
 
     def gradient(self, trace: T, pull: Tensor) -> Tensor | None:
         """Of its own loss; nothing, if it is in order and C has it."""
-        if self.net.within(trace, pull, LARGEST_GRADIENT):
+        if self.net.within(trace, pull, LARGEST):
             return None
         return self.net.pulled(self.net.body.gradient(trace, pull))
 
@@ -110,7 +111,7 @@ class OneNetLearner:
         by_variables, by_time = self.variables.gradient(variables, first.pull), self.time.gradient(time, second.pull)
         proposal = self.mixing.proposed(variables.output, time.output, labels)
         gradients = [gradient for gradient in (by_variables, by_time) if gradient is not None]
-        if not (proposal.squares < LARGEST_GRADIENT**2 and all(in_order(gradient) for gradient in gradients)):
+        if not (proposal.squares < LARGEST**2 and all(in_order(gradient) for gradient in gradients)):
             return Taken("refused")
         self.variables.take(by_variables)
         self.time.take(by_time)

@@ -19,6 +19,7 @@ from torch import Tensor
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.frame import Frame
+from natsr.forecasters.guards import LARGEST, SANE_EVERY, whole
 from natsr.forecasters.losses import LOSS_NAMES, Loss
 from natsr.forecasters.warm import WarmUp, scheduled
 from natsr.native.calls import at, counted, library
@@ -28,7 +29,6 @@ from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
 _COUNTS = ("steps", "refused", "restored")
-_SANE_EVERY = 100  # steps between copies of weights that gave sane outputs
 
 
 class Taken(NamedTuple):
@@ -124,14 +124,10 @@ def judged(loss: Loss, output: Tensor, labels: Labels) -> Judged:
     return Judged(found[0], found[1], pull)
 
 
-#: A gradient longer than this overflows when AdamW squares it.
-LARGEST_GRADIENT = 1e15
-
-
 def in_order(gradient: Tensor) -> bool:
     """Whether a gradient is made of numbers, and not too long to go on with."""
     flat = gradient.flatten()
-    return float(flat.dot(flat)) < LARGEST_GRADIENT**2
+    return float(flat.dot(flat)) < LARGEST**2
 
 
 def descend(finish: AdamW, weights: Tensor, gradient: Tensor) -> None:
@@ -197,7 +193,7 @@ class SteppingForecaster(Forecaster):
         if not bool(window.isfinite().all()):
             self.refused += 1  # NaN in a window is not the network's fault
             return
-        if self.steps % _SANE_EVERY == 0 and self._is_sane(window):
+        if self.steps % SANE_EVERY == 0 and self._is_sane(window):
             self._sane = [part.clone() for part in self.learner.vital()]
         taken = self.learner.step(window, labels, 0.0, self.frame.farthest)
         if taken.verdict == "taken":
@@ -249,7 +245,7 @@ class SteppingForecaster(Forecaster):
         if len(sane) != len(self._sane):
             raise StateError("its sane copy does not fit; load it into a forecaster for the same task and options")
         copies = [fitting("a sane copy", one.get("part"), part) for one, part in zip(sane, self._sane, strict=True)]
-        numbers = [_whole(counts, name) for name in _COUNTS]
+        numbers = [whole(counts, name) for name in _COUNTS]
         # Everything else has been tried: if the learner's part does not fit, nothing has been changed.
         self.learner.load_state_dict(on_device(learner, self.learner.like.device))
         self.generator.set_state(generator)
@@ -278,10 +274,3 @@ class _Trainee:
     def score(self, window: Tensor, target: Tensor) -> tuple[float, int]:
         labels = Labels.of(target)
         return float(self.loss.value(labels.error(self.learner.judged(window))).sum()), labels.number
-
-
-def _whole(counts: State, name: str) -> int:
-    value = counts.get(name)
-    if not isinstance(value, int):
-        raise StateError(f"the state's count of {name} is {value!r}, expected a whole number")
-    return value

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SANE_EVERY 100 /* as in natsr.forecasters.neural */
+#define SANE_EVERY 100 /* as in natsr.forecasters.guards */
 
 enum law { PAPER, BOX };
 
