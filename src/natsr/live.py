@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 
 from natsr import state as states
+from natsr.cold import Cold
 from natsr.data.calendar import Calendar, Floats, Times
 from natsr.data.grids import Monthly, Seconds, grid_of
 from natsr.data.series import Scaling, filled_from_past
@@ -25,7 +26,7 @@ from natsr.exogenous import Exogenous, Future
 from natsr.forecasters.base import Progress, silent
 from natsr.histories import history_of
 from natsr.intake import regular, row_values, shown, stamp, steps_after, times_of
-from natsr.phases import Cold, Interval, Units, Warm, branch, described
+from natsr.phases import Interval, Units, Warm, branch, check_levels, described
 from natsr.recipes import METHODS, NETWORKS, make
 from natsr.rescale import Renewed
 from natsr.streams import Feed, Rows, check_protocol
@@ -132,8 +133,9 @@ class Settings:
 class Live(Settings):
     """Forecast a stream, and learn from every row of it.
 
-    Without `warm_up` it starts cold: it repeats the last value until `window + horizon` rows have come, then fixes the
-    scaling on them, makes the forecaster, warms it up on them, and learns from every row after them.
+    Without `warm_up` it starts cold: until `window + horizon` rows have come it mixes the last value and that of a
+    season ago (`natsr.cold`), then fixes the scaling on them, makes the forecaster, warms it up on them, and learns
+    from every row after them.
 
     Args:
         columns: Names of the values in a row.
@@ -172,7 +174,8 @@ class Live(Settings):
         if isinstance(self.columns, str):
             raise OptionError(f"columns is the text {self.columns!r}, expected a list of names: [{self.columns!r}]")
         self.columns = tuple(self.columns)
-        if not self.columns or len(set(self.columns)) < len(self.columns):
+        named = all(isinstance(name, str) for name in self.columns)
+        if not named or not self.columns or len(set(self.columns)) < len(self.columns):
             raise OptionError(f"columns are {list(self.columns)}, expected at least one name, and each name once")
         if self.on_late not in ("refuse", "ignore"):
             raise OptionError(f"on_late is {self.on_late!r}, expected refuse or ignore")
@@ -187,10 +190,10 @@ class Live(Settings):
         if self._outside.names and self.method in METHODS and self.method not in NETWORKS:
             raise OptionError(
                 f"method is {self.method!r}, which reads the values only, expected one that reads exogenous and known "
-                f"columns too: {', '.join(NETWORKS)}"
+                f"columns too: {', '.join(reversed(NETWORKS))}"
             )
         enough, extras = self.window + self.horizon, self._outside.width
-        self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras)
+        self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras, self._grid.season)
 
     def _task(self, features: int) -> Task:
         return Task(self.window, self.horizon, len(self.columns), features, self._grid.season)
@@ -310,9 +313,7 @@ class Live(Settings):
         Raises:
             DataError: No row has come yet.
         """
-        for level in levels:
-            if not 0 < level <= 0.99:
-                raise OptionError(f"level is {level}, expected more than 0 and at most 0.99")
+        check_levels(levels)
         if self._time is None:
             raise DataError("no row has been observed, expected at least one before a forecast")
         source = self._warm if self._warm is not None else self._cold

@@ -1,4 +1,4 @@
-"""The two phases of a live stream: cold, repeating the last value; and warm, with a forecaster that learns.
+"""The warm phase of a live stream, with a forecaster that learns; `natsr.cold` is the one before it.
 
 Both take one row of a regular grid at a time, NaN where missing, and answer forecasts in the data's own units.
 """
@@ -6,8 +6,7 @@ Both take one row of a regular grid at a time, NaN where missing, and answer for
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from statistics import NormalDist
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from natsr.health import Tally
 from natsr.intake import times_of
 from natsr.rescale import Watch
 from natsr.streams import Feed, Rows, Step, Windows
-from natsr.types import Example, State, StateError
+from natsr.types import Example, OptionError, State, StateError
 
 Array = npt.NDArray[np.float64]
 
@@ -52,91 +51,6 @@ class Expected(NamedTuple):
 
     mean: Floats  # (H, C); NaN for a column that never had a value
     intervals: dict[float, Interval]  # by level
-
-
-class Cold:
-    """Rows that are kept until there are enough to begin; the last value until then.
-
-    A run of missing rows too long to learn across starts the counting again, so the rows kept are bounded.
-
-    Args:
-        channels: Values in a row.
-        horizon: Rows ahead.
-        enough: Rows with a value that suffice.
-        longest: Missing rows in a row that make what came before them useless.
-        extras: Numbers that follow the values in a row, and are kept with them.
-    """
-
-    def __init__(self, channels: int, horizon: int, enough: int, longest: int, extras: int = 0) -> None:
-        self._horizon, self._enough, self._longest = horizon, enough, longest
-        self._width = channels + extras
-        self._known = np.full(channels, math.nan)  # last known value of each column
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the rows, but not the last values."""
-        self._seconds: list[int] = []
-        self._values: list[Floats] = []
-        self._counted = self._missing = 0
-
-    def append(self, seconds: int, values: Floats) -> bool:
-        """Keep a row; answers whether there are enough now."""
-        came = values[: len(self._known)]
-        here = ~np.isnan(came)
-        self._known = np.where(here, came, self._known)
-        if here.any():
-            self._counted, self._missing = self._counted + 1, 0
-        else:
-            self._missing += 1
-        if self._missing >= self._longest:
-            self.clear()
-        elif here.any() or self._values:
-            self._seconds.append(seconds)
-            self._values.append(values.copy())
-        return self._counted >= self._enough
-
-    def history(self) -> tuple[Seconds, Floats]:
-        """The rows kept: times `(T,)`, and values with their extras `(T, C + X)`."""
-        return np.array(self._seconds, dtype=np.int64), np.array(self._values).reshape(-1, self._width)
-
-    def forecast(self, levels: Sequence[float]) -> Expected:
-        """The last value; intervals as for a random walk with the changes seen so far; one alone counts double."""
-        mean = np.tile(self._known, (self._horizon, 1))
-        spread = np.full(len(self._known), math.nan)
-        intervals = {}
-        with np.errstate(over="ignore"):  # the changes of huge values may be infinite, and so are the intervals then
-            if len(self._values) > 1:
-                changes = np.diff(np.array(self._values)[:, : len(self._known)], axis=0)
-                count = np.count_nonzero(~np.isnan(changes), axis=0)
-                squares = np.where(np.isnan(changes), 0.0, changes) ** 2
-                np.sqrt(squares.sum(0) / np.maximum(count, 1), out=spread, where=count > 0)
-                spread[count == 1] *= 2
-            walk = np.sqrt(np.arange(1, self._horizon + 1))[:, None] * spread
-            for level in levels:
-                reach = NormalDist().inv_cdf((1 + level) / 2) * walk
-                intervals[level] = Interval(mean - reach, mean + reach)
-        return Expected(mean, intervals)
-
-    def state_dict(self) -> State:
-        """Everything that must be carried on."""
-        seconds, values = self.history()
-        return {
-            "seconds": torch.from_numpy(seconds),
-            "values": torch.from_numpy(values),
-            "known": torch.from_numpy(self._known.copy()),
-            "missing": self._missing,
-        }
-
-    def load_state_dict(self, state: State) -> None:
-        """Go on from it."""
-        values, missing = array(state, "values", (None, self._width)), state.get("missing")
-        if not isinstance(missing, int):
-            raise StateError(f"missing is {missing!r}, expected a number; the state belongs to something else")
-        self._known = array(state, "known", (len(self._known),))
-        self._seconds = array(state, "seconds", (len(values),)).astype(np.int64).tolist()
-        self._values = list(values)
-        came = ~np.isnan(values[:, : len(self._known)]).all(1)
-        self._counted, self._missing = int(np.count_nonzero(came)), missing
 
 
 class Units(NamedTuple):
@@ -336,6 +250,19 @@ def described(state: State) -> Units:
         Calendar(kept, *(array(calendar, name, (len(kept),)) for name in ("mean", "std", "low", "high"))),
         Scaling(array(extras, "mean", (None,)), array(extras, "std", (None,))),
     )
+
+
+def check_levels(levels: Sequence[float]) -> None:
+    """Refuse levels of intervals that there are none of.
+
+    Raises:
+        OptionError: One is not above 0 and at most 0.99.
+    """
+    if not isinstance(levels, Iterable) or isinstance(levels, str):
+        raise OptionError(f"levels is {levels!r}, expected several, or one in brackets, such as [0.9]")
+    for level in levels:
+        if not isinstance(level, float | int) or not 0 < level <= 0.99:
+            raise OptionError(f"level is {level!r}, expected more than 0 and at most 0.99")
 
 
 def interval(quantiles: Array, level: float) -> Interval:

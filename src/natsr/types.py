@@ -7,6 +7,7 @@ Letters used in shapes everywhere: `B` batch, `R` rows handed to a forecaster (`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, NamedTuple, TypeAlias
 
 from torch import Tensor
@@ -60,8 +61,11 @@ class Task:
 
     def __post_init__(self) -> None:
         for name in ("window", "horizon", "channels", "season"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} is {getattr(self, name)}, expected at least 1")
+            value = getattr(self, name)
+            if not isinstance(value, Integral):
+                raise OptionError(f"{name} is {value!r}, expected a whole number")
+            if value < 1:
+                raise OptionError(f"{name} is {value}, expected at least 1")
         if self.features < 0:
             raise OptionError(f"features is {self.features}, expected 0 or more")
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from benchmarks.serve.harness import inside, moment, rows, uninterrupted
 
+from natsr.serve import schemas as models
 from natsr.serve.service import Service
 from natsr.serve.settings import Limits, ServeSettings
 from natsr.serve.tokens import add
@@ -271,12 +272,40 @@ def test_health_metrics_page_and_description(shared: Pair) -> None:
             assert described["responses"], (path, verb)
 
 
+def test_the_description_has_an_example_of_everything_that_goes_in_and_out(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    for path, verbs in document["paths"].items():
+        for verb, described in verbs.items():
+            bodies = [described["requestBody"]] if "requestBody" in described else []
+            for body in (*bodies, *described["responses"].values()):
+                reference = body.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref")
+                if reference is not None:
+                    name = reference.rpartition("/")[2]
+                    assert schemas[name]["examples"], (path, verb, name)
+                    for example in schemas[name]["examples"]:
+                        getattr(models, name).model_validate(example)
+
+
+def test_the_examples_are_what_is_answered(client: httpx.Client) -> None:
+    """Each example has the fields of a true answer."""
+    created(client, "example")
+    answers = {"RowsOut": post(client, "example", {"rows": rows(0, 0, 30)})}
+    answers["ForecastOut"] = client.get("/v1/series/example/forecast", params={"wait": 60})
+    kinds = {"SeriesOut": "", "HistoryOut": "/history", "PastList": "/forecasts", "MetricsOut": "/metrics"}
+    answers |= {name: client.get(f"/v1/series/example{path}") for name, path in kinds.items()}
+    answers["SeriesList"] = client.get("/v1/series", params={"recent": 3})
+    for name, answer in answers.items():
+        (example,) = getattr(models, name).model_config["json_schema_extra"]["examples"]
+        assert set(example) == set(answer.json()), name
+
+
 def test_limits(tmp_path: Path) -> None:
     limits = Limits(body_bytes=2000, rows=5, series=2, pending=10)
     with inside(ServeSettings(str(tmp_path), limits=limits)) as (service, client):
         created(client, "one")
         created(client, "two")
-        refused(client.put("/v1/series/three", json=SMALL), 403, "2 series")
+        assert "--max-series" in refused(client.put("/v1/series/three", json=SMALL), 403, "2 series")["hint"]
         refused(post(client, "one", {"rows": rows(0, 0, 6)}), 413, "6 rows")
         refused(client.post("/v1/series/one/observations", content=b" " * 2001), 413, "large")
         chunks = iter([b" " * 1000] * 3)  # no length is told

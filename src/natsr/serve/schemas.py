@@ -131,6 +131,52 @@ class RowsIn(BaseModel):
     rows: list[RowIn]
 
 
+# ---- what goes out ---------------------------------------------------------------------------------------------------
+
+_AHEAD = ["2026-01-01T01:00:00", "2026-01-01T02:00:00"]
+_FORECAST = {
+    "origin": TIME,
+    "times": _AHEAD,
+    "mean": {"load": [1.6, 1.7]},
+    "intervals": {"0.9": {"load": [[1.2, 2.0], [1.1, 2.3]]}},
+}
+_HEALTH = {
+    "phase": "warm",
+    "rows": 500,
+    "mase": 0.81,
+    "mase_last_value": 1.0,
+    "coverage_90": 0.9,
+    "scale": 0.12,
+    "drift": 0,
+    "drift_since": None,
+    "refused": 0,
+}
+_SERIES = {
+    "key": "plant-7",
+    "columns": ["load"],
+    "exogenous": [],
+    "known": [],
+    "horizon": 2,
+    "window": 60,
+    "freq": "3600s",
+    "method": "auto",
+    "protocol": "honest",
+    "seed": 0,
+    "options": {},
+    "created": "2025-12-11T04:00:00Z",
+    "observations": 500,
+    "last_time": TIME,
+    "pending": 0,
+    "resident": True,
+    "failure": None,
+    "health": _HEALTH,
+}
+
+
+def _shown(*examples: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": list(examples)})
+
+
 class RefusedOut(BaseModel):
     """A row that was not taken."""
 
@@ -141,6 +187,15 @@ class RefusedOut(BaseModel):
 class RowsOut(BaseModel):
     """What became of the rows. Those accepted are on the disk."""
 
+    model_config = _shown(
+        {
+            "accepted": 1,
+            "duplicates": 1,
+            "refused": [{"time": "2026-01-01", "reason": "row 2026-01-01T00:00:00 is kept with other values; …"}],
+            "pending": 1,
+        }
+    )
+
     accepted: int
     duplicates: int = Field(description="Kept already, with the same values")
     refused: list[RefusedOut]
@@ -149,6 +204,8 @@ class RowsOut(BaseModel):
 
 class SeriesOut(BaseModel):
     """A series and how it is doing."""
+
+    model_config = _shown(_SERIES)
 
     key: str
     columns: list[str]
@@ -166,7 +223,7 @@ class SeriesOut(BaseModel):
     last_time: str | None
     pending: int = Field(description="Rows kept but not yet learned")
     resident: bool = Field(description="Whether its learner is in memory")
-    failure: str | None = Field(description="Why learning has stopped; it is tried again")
+    failure: str | None = Field(None, description="Why learning has stopped; it is tried again")
     health: dict[str, Any] = Field(description="What natsr.Live.health says, after the last row learned")
     recent: list[float | None] | None = Field(None, description="Last values of the first column, if asked for")
 
@@ -174,13 +231,17 @@ class SeriesOut(BaseModel):
 class SeriesList(BaseModel):
     """Series by key; `next` is where the next page begins."""
 
+    model_config = _shown({"series": [{**_SERIES, "recent": [1.4, None, 1.5]}], "total": 1, "next": None})
+
     series: list[SeriesOut]
     total: int
-    next: str | None
+    next: str | None = None
 
 
 class ForecastOut(BaseModel):
     """What is expected of the next rows."""
+
+    model_config = _shown({**_FORECAST, "pending": 0})
 
     origin: str = Field(description="Time of the last row learned")
     times: list[str]
@@ -192,6 +253,16 @@ class ForecastOut(BaseModel):
 class HistoryOut(BaseModel):
     """What came, and what had been expected `step` rows before."""
 
+    model_config = _shown(
+        {
+            "times": [TIME, _AHEAD[0]],
+            "values": {"load": [1.5, None]},
+            "step": 1,
+            "mean": {"load": [None, 1.6]},
+            "intervals": {"0.9": {"load": [[None, None], [1.2, 2.0]]}},
+        }
+    )
+
     times: list[str]
     values: Columns
     step: int
@@ -202,6 +273,8 @@ class HistoryOut(BaseModel):
 class PastOut(BaseModel):
     """A forecast that was made."""
 
+    model_config = _shown(_FORECAST)
+
     origin: str
     times: list[str]
     mean: Columns
@@ -211,11 +284,15 @@ class PastOut(BaseModel):
 class PastList(BaseModel):
     """Forecasts that were made, oldest first."""
 
+    model_config = _shown({"forecasts": [_FORECAST]})
+
     forecasts: list[PastOut]
 
 
 class MetricsOut(BaseModel):
     """Health after each of the last rows learned."""
+
+    model_config = _shown({"times": [TIME], "figures": {name: [value] for name, value in _HEALTH.items()}})
 
     times: list[str]
     figures: dict[str, list[Any]]

@@ -130,7 +130,7 @@ class Service:
             most = self.settings.limits.series
             if len(self._series) + len(self._creating) >= most:
                 raise ApiError(
-                    403, f"there are {most} series", "fewer than the limit", "delete some, or raise --series"
+                    403, f"there are {most} series", "fewer than the limit", "delete some, or raise --max-series"
                 )
             row = SeriesRow(uuid.uuid4().hex, key, settings, int(clock.time()), 0, {}, 0, None)
             self.store.add_series(connection, row)
