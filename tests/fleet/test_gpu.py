@@ -11,7 +11,7 @@ from natsr.fleet import journey, stream
 from natsr.fleet.loop import Loop
 from natsr.fleet.school import School
 from natsr.fleet.together import Together
-from natsr.fleet.walk import Walk, crew
+from natsr.fleet.walk import Walk, walkers
 from natsr.native import cuda
 from natsr.recipes import make
 from natsr.types import ProtocolName
@@ -47,7 +47,7 @@ def walked(kind: str, device: str = "cuda") -> tuple[np.ndarray, ...]:
     """FSNet and OneNet, taught and then on their way."""
     small = {"width": 6, "depth": 3, "top": 12, "epochs": 2}
     names = (kind, f"{kind}_mae", kind)
-    group = crew([make(name, TASK, seed=seed, options=small, device=device) for seed, name in enumerate(names)])
+    group = walkers([make(name, TASK, seed=seed, options=small, device=device) for seed, name in enumerate(names)])
     School(group, [wave(0)] * 3, (WARM, START)).run()
     walk = Walk(group, [wave(0)] * 3, (START, ROWS))
     walk.run()

@@ -12,7 +12,7 @@ import torch
 from tests.fleet.streams import ROWS, START, TASK, moments, wave
 
 from natsr.fleet.school import School
-from natsr.fleet.walk import Walk, crew, kind_of
+from natsr.fleet.walk import Walk, kind_of, walkers
 from natsr.forecasters.stepping import SteppingForecaster
 from natsr.nets import adapters
 from natsr.recipes import make
@@ -71,7 +71,7 @@ def alone(forecasters: Sequence[SteppingForecaster], protocol: ProtocolName) -> 
 def test_a_walk_is_each_learner_alone(kind: str, protocol: ProtocolName) -> None:
     """One stream has gaps, one a wild value, so that steps are left out and refused."""
     own, others = made(kind), made(kind)
-    walk = Walk(crew(own), [wave(seed) for seed in range(3)], (START, ROWS), protocol)
+    walk = Walk(walkers(own), [wave(seed) for seed in range(3)], (START, ROWS), protocol)
     walk.run()
     expected = alone(others, protocol)
     counts, *found = walk.sums()
@@ -89,7 +89,7 @@ def test_layers_ask_their_memory_on_a_walk_and_get_what_they_get_alone(monkeypat
     own, others = made("fsnet", rate=1e-3), made("fsnet", rate=1e-3)
     rows = wave(0)
     rows = rows._replace(truth=rows.truth * torch.tensor([1.0, -1.0])[torch.arange(ROWS) // 4 % 2][:, None] * 5)
-    walk = Walk(crew(own), [rows] * 3, (START, ROWS), "paper")
+    walk = Walk(walkers(own), [rows] * 3, (START, ROWS), "paper")
     walk.run()
     part = Windows(rows, TASK, START, ROWS)
     for index in range(walk.total - 1):
@@ -107,7 +107,7 @@ def test_a_walk_that_leads_astray_is_put_back(kind: str) -> None:
     own, others = made(kind, rate=30.0), made(kind, rate=30.0)
     for forecaster in (*own, *others):
         forecaster.frame = replace(forecaster.frame, limit=0.5)
-    walk = Walk(crew(own), [wave(0)] * 3, (START, ROWS), "paper")
+    walk = Walk(walkers(own), [wave(0)] * 3, (START, ROWS), "paper")
     walk.run()
     part = Windows(wave(0), TASK, START, ROWS)
     for index in range(walk.total - 1):
@@ -127,7 +127,7 @@ def test_school_teaches_them_what_a_warm_up_teaches(kind: str) -> None:
     rows, train = wave(0), TASK.window + TASK.horizon + 31
     own, others = made(kind, epochs=6), made(kind, epochs=6)
     own[2].warm, others[2].warm = (replace(one[2].warm, epochs=3) for one in (own, others))
-    group = crew(own)
+    group = walkers(own)
     school = School(group, [rows] * 3, (train, START))
     assert (school.batches, school.epochs) == (1, 6)
     school.run()
@@ -143,7 +143,7 @@ def test_a_learner_is_the_same_whoever_is_beside_it(kind: str) -> None:
     both, one = made(kind, dropout=True), made(kind, dropout=True)[1:2]
     sums = []
     for forecasters in (both, one):
-        group = crew(forecasters)
+        group = walkers(forecasters)
         School(group, [wave(0)] * len(forecasters), (60, START)).run()
         walk = Walk(group, [wave(0)] * len(forecasters), (START, ROWS))
         walk.run()
@@ -157,7 +157,7 @@ def test_only_learners_of_one_shape_walk_together() -> None:
     for others in ([wider], made("onenet")[:1], [make("ogd", TASK)], [make("last_value", TASK)]):
         assert kind_of(others[0]) != kind_of(made("fsnet")[0])
         with pytest.raises(OptionError, match="one shape"):
-            crew([*made("fsnet"), *others])
+            walkers([*made("fsnet"), *others])
     assert len({kind_of(one) for one in made("fsnet")}) == len({kind_of(one) for one in made("onenet")}) == 1
 
 

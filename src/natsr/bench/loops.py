@@ -27,7 +27,7 @@ from natsr.fleet.loop import Loop, loopable
 from natsr.fleet.school import School
 from natsr.fleet.shape import shape_of
 from natsr.fleet.together import Together
-from natsr.fleet.walk import Walk, crew, kind_of
+from natsr.fleet.walk import Walk, kind_of, walkers
 from natsr.forecasters.base import Forecaster
 from natsr.metrics import Scores, naive_error
 from natsr.types import NatsrError
@@ -125,7 +125,7 @@ class _Trip:
         borders = self._data[0].borders
         self._borders = rehearsal(borders) if self.cells[0].part == "validation" else borders
         forecasters = [forecaster for _, forecaster in members]
-        self._fleet = crew(forecasters) if kind_of(forecasters[0]) is not None else Together(forecasters)
+        self._fleet = walkers(forecasters) if kind_of(forecasters[0]) is not None else Together(forecasters)
         self._rows = [data.rows for data in self._data]
         self._stage: School | Loop | Walk = School(self._fleet, self._rows, (self._borders.train, self._borders.valid))
         self._marks: deque[Mark] = deque()

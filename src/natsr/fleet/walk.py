@@ -37,7 +37,7 @@ def kind_of(forecaster: Forecaster) -> Hashable | None:
     return None
 
 
-def crew(forecasters: Sequence[Forecaster]) -> Stepped:
+def walkers(forecasters: Sequence[Forecaster]) -> Stepped:
     """The forecasters as learners that walk together.
 
     Raises:
@@ -46,7 +46,7 @@ def crew(forecasters: Sequence[Forecaster]) -> Stepped:
     found = [one for one in forecasters if isinstance(one, SteppingForecaster)]
     kinds = {kind_of(one) for one in forecasters}
     if len(kinds) != 1 or None in kinds:
-        raise OptionError("expected FSNets of one shape, or OneNets of one shape; make a crew for each")
+        raise OptionError("expected FSNets of one shape, or OneNets of one shape; walk each kind apart")
     return FSNets(found) if isinstance(found[0].learner, FSNetLearner) else OneNets(found)
 
 
@@ -54,7 +54,7 @@ class Walk(Stream):
     """Learners of one shape that bring their own step, on their way along a part of their streams.
 
     Args:
-        crew: The learners, warmed up or not. Their forecasters are stale until the walk has ended.
+        walkers: The learners, warmed up or not. Their forecasters are stale until the walk has ended.
         rows: One stream for each; learners of one stream give the same object.
         part: The rows to be forecast, first and one past the last.
         protocol: Who may know what.
@@ -64,20 +64,20 @@ class Walk(Stream):
 
     def __init__(
         self,
-        crew: Stepped,
+        walkers: Stepped,
         rows: Sequence[Rows],
         part: tuple[int, int],
         protocol: ProtocolName = "honest",
         max_steps: int | None = None,
         keep: bool = False,
     ) -> None:
-        crew.check(rows)
-        super().__init__(rows, crew.frame, crew.like, part, protocol, max_steps, keep)
-        self.crew, new = crew, len(self._lags)
-        self._room = crew.room(new + 1)  # the program works in it: it must live as long
-        self._streams = Streams(crew.generators, self._device)
-        self._masks = Masks(crew.draws(new, 0.0), self._at_a_time, len(crew), crew.like)
-        crew.hold()
+        walkers.check(rows)
+        super().__init__(rows, walkers.frame, walkers.like, part, protocol, max_steps, keep)
+        self.walkers, new = walkers, len(self._lags)
+        self._room = walkers.room(new + 1)  # the program works in it: it must live as long
+        self._streams = Streams(walkers.generators, self._device)
+        self._masks = Masks(walkers.draws(new, 0.0), self._at_a_time, len(walkers), walkers.like)
+        walkers.hold()
 
     def draw_ahead(self) -> None:
         self._masks.draw(self._streams)
@@ -86,7 +86,7 @@ class Walk(Stream):
         window, target, _ = self._read_all()
         if self._hidden is not None:
             target = target.masked_fill(self._hidden, torch.nan)
-        self._forecast(self.crew.learn(control, window, target, self._masks.at(self._place)))
+        self._forecast(self.walkers.learn(control, window, target, self._masks.at(self._place)))
 
     def _settle_up(self) -> None:
-        self.crew.give_back()
+        self.walkers.give_back()
