@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from natsr.kronecker import DampingRule
-from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
-from natsr.optim import Information, NaturalGradient, Order, Reduction
+from natsr.likelihoods import DAMPING_LAWS, Gaussian, Reduction, StudentT
+from natsr.optim import Information, NaturalGradient, Order
 from natsr.precondition import WorstLosses
 from natsr.state import on_device
 from natsr.types import OptionError, ShapeError, State, StateError

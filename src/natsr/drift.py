@@ -74,9 +74,8 @@ class Drift:
         known = np.isfinite(sizes)
         sizes = np.where(known, sizes, 0.0)
         self._levels += known
-        usual = np.where(
-            self._levels < YOUNG, sizes, np.minimum(sizes, 10 * self._level + TINY)
-        )  # one wild row is none
+        tame = np.minimum(sizes, 10 * self._level + TINY)  # one wild row is none
+        usual = np.where(self._levels < YOUNG, sizes, tame)
         self._level += known * (usual - self._level) / np.clip(self._levels, 1, BLOCK * BASELINE)
         self._total += np.where(known, np.log(np.maximum(sizes, 1e-3 * self._level + TINY)), 0.0)
         self._count += known

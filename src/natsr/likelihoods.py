@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -18,6 +18,13 @@ from natsr.types import OptionError
 
 #: Errors are cut here before they are squared, so that float32 never overflows (its square is still finite).
 LARGEST_ERROR = 1e15
+#: The loss of an example is the sum over its `m` outputs divided by `√m`, `m` or 1 (docs/decisions/0002).
+Reduction = Literal["root", "mean", "sum"]
+
+
+def factor_of(reduction: Reduction, outputs: int) -> float:
+    """The loss of an example is this many times the mean over its `m` outputs."""
+    return {"root": math.sqrt(outputs), "mean": 1.0, "sum": float(outputs)}[reduction]
 
 
 class Likelihood(Protocol):

@@ -24,14 +24,13 @@ from torch import Tensor, nn
 
 from natsr.fisher import estimate, one_hot, rademacher
 from natsr.kronecker import DampingRule
-from natsr.likelihoods import DAMPING_LAWS, Likelihood, StudentT
+from natsr.likelihoods import DAMPING_LAWS, Likelihood, Reduction, StudentT, factor_of
 from natsr.precondition import Curvature, WorstLosses
 from natsr.state import on_device
 from natsr.taps import Recorder, find_layers, read_weights, write_weights
 from natsr.types import NatsrError, OptionError, ShapeError, State, StateError
 
 Law = Literal["paper", "box", "fixed"]
-Reduction = Literal["root", "mean", "sum"]
 Probe = Literal["rademacher", "sampled"]
 Order = Literal["after", "before"]
 Finish = Literal["sgd", "adamw"]
@@ -223,11 +222,7 @@ class NaturalGradient:
         if not isinstance(self.likelihood, StudentT) or not targets.numel():
             return math.inf
         outputs = targets[0].numel()
-        return self.likelihood.bound(outputs, damping) * self._factor(outputs) / outputs
-
-    def _factor(self, outputs: int) -> float:
-        """What the mean over an example's outputs is multiplied by."""
-        return {"root": math.sqrt(outputs), "mean": 1.0, "sum": float(outputs)}[self.reduction]
+        return self.likelihood.bound(outputs, damping) * factor_of(self.reduction, outputs) / outputs
 
     def _forward(self, inputs: tuple[Tensor, ...], targets: Tensor, weights: Tensor | None) -> _Batch:
         _check_finite("inputs", [part for part in inputs if part.is_floating_point()])
@@ -249,7 +244,7 @@ class NaturalGradient:
         loss = float(batch.mean(self.likelihood.nll(batch.error)).sum(dtype=torch.float64))
         if not math.isfinite(loss):
             raise _RefusalError("loss")
-        factor = self._factor(batch.output[0].numel())
+        factor = factor_of(self.reduction, batch.output[0].numel())
         pull = batch.mean(self.likelihood.score(batch.error)) * factor
         grads = batch.recorder.gradient(batch.output, pull, self.others)
         _check_finite("gradient", grads)

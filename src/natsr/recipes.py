@@ -20,10 +20,10 @@ from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.linear import MultivariateRLS, RecursiveLeastSquares
 from natsr.forecasters.naive import LastValue, RunningMean, Seasonal
 from natsr.forecasters.natural import Damped, Natural, NaturalOptions, Probe
-from natsr.forecasters.neural import Learning, NeuralForecaster, Reduction, Slots
+from natsr.forecasters.neural import Learning, NeuralForecaster, Slots
 from natsr.forecasters.pool import Pool
 from natsr.kronecker import DampingRule
-from natsr.likelihoods import DAMPING_LAWS, Gaussian, StudentT
+from natsr.likelihoods import DAMPING_LAWS, Gaussian, Reduction, StudentT
 from natsr.nets.tcn import ConeTCN, ConeTrace
 from natsr.options import Range, Ranges, nearest, parsed
 from natsr.precondition import Curvature, WorstLosses

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from natsr.likelihoods import StudentT
-from natsr.optim import NaturalGradient, Reduction
+from natsr.likelihoods import Reduction, StudentT
+from natsr.optim import NaturalGradient
 from natsr.precondition import WorstLosses
 
 OUTPUTS, WEIGHTS = 4, 6

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from natsr.fleet.shape import Learner, Own, Shape
 from natsr.forecasters.curved import Matrices, NativeCurvature, weighted
-from natsr.forecasters.finish import AdamW
+from natsr.forecasters.finish import MOMENTS, AdamW
 from natsr.forecasters.guards import LARGEST
 from natsr.forecasters.natural import draws
 from natsr.likelihoods import StudentT
@@ -25,7 +25,6 @@ from natsr.types import State
 _BYTES = 4  # of a number
 _LAWS = ("paper", "box", "fixed")  # as many.c numbers them
 _COUNTS = ("steps", "refused", "refreshes", "restored")
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls AdamW's history
 
 
 def fits(learner: Learner) -> bool:
@@ -166,7 +165,7 @@ class Berth:
 
     def _history(self) -> dict[str, Tensor]:
         """AdamW's."""
-        return dict(zip(_MOMENTS, (*self.moments, self.taken), strict=True)) if self.moments else {}
+        return dict(zip(MOMENTS, (*self.moments, self.taken), strict=True)) if self.moments else {}
 
     def _natural(self, record: Record) -> State:
         curvature = Curvature()

@@ -16,9 +16,8 @@ from natsr.fleet.control import Branches
 from natsr.fleet.net import FleetTCN, FleetTrace, matrices
 from natsr.fleet.shape import Own, Shape
 from natsr.fleet.solve import Eigens, Inverses, Solvers, blank
+from natsr.nets.tcn import FEW
 from natsr.types import State
-
-_FEW = 4  # as in natsr.nets.tcn: with more outputs than this many times the top, probes are cheaper
 
 
 class Curvatures:
@@ -125,7 +124,7 @@ class Curvatures:
     def _known_moments(self, weights: list[Tensor], before: Tensor, spread: Tensor) -> dict[int, Tensor]:
         """`G / κ` of the layers right below the head, without any probe: `ConeTCN.known_moments`."""
         layers, task = self.shape.layers, self.shape.task
-        if not self.shape.closed or task.outputs > _FEW * (layers[-1].inputs - 1):
+        if not self.shape.closed or task.outputs > FEW * (layers[-1].inputs - 1):
             return {}
         last, head = len(layers) - 1, weights[-1][:, :-1]
         moment = torch.bmm(head, head.transpose(1, 2))

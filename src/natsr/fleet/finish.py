@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from natsr.fleet.shape import DECAY
+from natsr.forecasters.finish import MOMENTS
 from natsr.native import cuda
 from natsr.types import State
 
@@ -135,14 +136,16 @@ class Adaptive:
 
     def load(self, number: int, state: State) -> None:
         """Take over what one learner's wrote."""
-        for name, part in (("exp_avg", self._mean), ("exp_avg_sq", self._square), ("step", self._taken)):
+        for name, part in zip(MOMENTS, (self._mean, self._square, self._taken), strict=True):
             if isinstance(value := state.get(name), Tensor):
                 part[number] = value
 
     def state_dict(self, number: int) -> State:
         """One learner's, as `natsr.forecasters.finish` would write it."""
-        moments = {"exp_avg": self._mean[number].clone(), "exp_avg_sq": self._square[number].clone()}
-        return {**moments, "step": self._taken[number].float()} if bool(self._taken[number]) else {}
+        if not bool(self._taken[number]):
+            return {}
+        parts = (self._mean[number].clone(), self._square[number].clone(), self._taken[number].float())
+        return dict(zip(MOMENTS, parts, strict=True))
 
 
 class Moments:

@@ -31,11 +31,9 @@ from natsr.fleet.warm import train
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.finish import AdamW
 from natsr.forecasters.guards import LARGEST, SANE_EVERY
-from natsr.forecasters.natural import allotment
+from natsr.forecasters.natural import CHUNK, allotment
 from natsr.native import cuda
 from natsr.types import Example, State, StateError
-
-_CHUNK = 32  # probes drawn at once, as in natsr.forecasters.natural
 
 
 class Looked(NamedTuple):
@@ -113,8 +111,7 @@ class Together(Learners):
 
     @property
     def _factor(self) -> float:
-        m = self.task.outputs
-        return {"root": math.sqrt(m), "mean": 1.0, "sum": float(m)}[self.shape.learning.reduction]
+        return self.shape.learning.factor(self.task.outputs)
 
     # ---- the two verbs -------------------------------------------------------------------------------------------
 
@@ -259,8 +256,8 @@ class Together(Learners):
         probes = torch.zeros(len(due), count, there.shape[1], m)
         for row, number in enumerate(due):
             size = int(places[number].sum())
-            for start in range(0, count, _CHUNK):
-                chunk = min(_CHUNK, count - start)
+            for start in range(0, count, CHUNK):
+                chunk = min(CHUNK, count - start)
                 probes[row, start : start + chunk, places[number]] = draw((chunk, size, m), self.generators[number])
         return probes.to(self.sane)
 

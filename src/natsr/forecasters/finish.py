@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from natsr.native.calls import Moments, Move
 from natsr.types import State, StateError
 
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls AdamW's history
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls AdamW's history
 
 
 class Finish(Protocol):
@@ -86,7 +86,7 @@ class AdamW:
             self._bind(weights)
         assert self._optimizer is not None
         history, group = next(iter(self._optimizer.state.values())), self._optimizer.param_groups[0]
-        moments = Moments(*(history[name] for name in _MOMENTS))
+        moments = Moments(*(history[name] for name in MOMENTS))
         return Move(self.rate, moments, group["betas"], group["eps"], self.decay)
 
     def forget(self) -> None:
@@ -99,7 +99,7 @@ class AdamW:
         self._weights = weights
         self._optimizer = torch.optim.AdamW([parameter], lr=self.rate, weight_decay=self.decay, fused=True)
         if not loaded:  # as the library begins, at its first step
-            loaded = {name: torch.zeros_like(weights) for name in _MOMENTS[:2]}
+            loaded = {name: torch.zeros_like(weights) for name in MOMENTS[:2]}
             loaded |= {"step": torch.zeros((), dtype=torch.float32, device=weights.device)}
         self._optimizer.state[parameter] = {
             name: part.to(device=weights.device, copy=True) for name, part in loaded.items()
@@ -116,9 +116,9 @@ class AdamW:
 
     def load_state_dict(self, state: State) -> None:
         moments = {name: part.clone() for name, part in state.items() if isinstance(part, Tensor)}
-        if state and (set(state) != set(_MOMENTS) or set(moments) != set(_MOMENTS)):
+        if state and (set(state) != set(MOMENTS) or set(moments) != set(MOMENTS)):
             raise StateError(
-                f"AdamW's state has {', '.join(sorted(state))}, expected the tensors {', '.join(_MOMENTS)}; the state "
+                f"AdamW's state has {', '.join(sorted(state))}, expected the tensors {', '.join(MOMENTS)}; the state "
                 "belongs to another method"
             )
         self._loaded, self._optimizer = moments, None

@@ -31,7 +31,7 @@ Damped = Literal["drift", "step", "refresh"]
 #: Output directions that estimate `G`: rows of a Hadamard matrix with random signs, independent signs, or scores of the
 #: likelihood's own samples.
 Probe = Literal["hadamard", "rademacher", "sampled"]
-_CHUNK = 32  # probes pulled back at once
+CHUNK = 32  # probes drawn and pulled back at once
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,8 @@ def draws(
     """Output gradients `(K, B, m)` whose second moment is the identity, as many at once as are pulled back at once."""
     count, B = options.probes or outputs, len(weights)
     shares = allotment(weights, count)[:, :, None] if options.allotted and options.probes else None
-    for start in range(0, count, _CHUNK):
-        size = (min(_CHUNK, count - start), B, outputs)
+    for start in range(0, count, CHUNK):
+        size = (min(CHUNK, count - start), B, outputs)
         if not options.probes:
             yield torch.eye(outputs)[start : start + size[0], None, :].expand(size)
             continue

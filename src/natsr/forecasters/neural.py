@@ -33,7 +33,6 @@ from natsr.forecasters.guards import LARGEST, SANE_EVERY, whole
 from natsr.forecasters.natural import Natural, NaturalInfo, WeightedLoss
 from natsr.forecasters.verdict import Batch, Scale, Verdict, judge
 from natsr.forecasters.verdict import Learning as Learning
-from natsr.forecasters.verdict import Reduction as Reduction
 from natsr.forecasters.warm import dropout_mask, train
 from natsr.likelihoods import Likelihood
 from natsr.nets.base import Network, Traced
@@ -94,9 +93,8 @@ class NeuralForecaster(Forecaster, Generic[T]):
         self._curvature: NativeCurvature | None = None
         self._last: NaturalInfo | None = None
         self._loss = math.nan
-        self._scale = (
-            slots.likelihood.variance
-        )  # the tracked number; its square is the variance in the precursor's reading
+        # The tracked number; its square is the variance in the precursor's reading.
+        self._scale = slots.likelihood.variance
 
     # ---- the two verbs -------------------------------------------------------------------------------------------
 

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from natsr.forecasters.warm import WarmUp, masked_error
-from natsr.likelihoods import Gaussian, Likelihood, StudentT
+from natsr.likelihoods import Gaussian, Likelihood, Reduction, StudentT, factor_of
 from natsr.native.calls import at
-
-Reduction = Literal["root", "mean", "sum"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Learning:
 
     def factor(self, outputs: int) -> float:
         """The loss of an example is this many times the mean over its `m` outputs."""
-        return {"root": math.sqrt(outputs), "mean": 1.0, "sum": float(outputs)}[self.reduction]
+        return factor_of(self.reduction, outputs)
 
 
 class Batch(NamedTuple):

@@ -33,9 +33,7 @@ class Layer(NamedTuple):
     start: int
     inputs: int  # I, the bias included
     outputs: int  # O
-    fan_in: (
-        int  # inputs that the layer's initial spread is computed from (dead taps count, as they do in a convolution)
-    )
+    fan_in: int  # inputs that its initial spread is computed from; dead taps count, as they do in a convolution
 
     def view(self, flat: Tensor) -> Tensor:
         """The layer's part of a flat vector, `(I, O)`; of several, `(N, P)`, with that axis."""
