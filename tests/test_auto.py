@@ -19,6 +19,7 @@ from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
 from natsr.recipes import make, sees_no_parts
 from natsr.streams import Rows, Windows, steps
+from natsr.trials import contents, differing
 from natsr.types import Example, Option, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
@@ -180,6 +181,23 @@ def test_networks_are_experts_and_are_carried_on(budget: Budget) -> None:
             if step.matured is not None:
                 one.learn(step.matured)
         assert torch.equal(first.forecast(step.window).mean, second.forecast(step.window).mean)
+
+
+def test_if_one_network_does_not_fit_none_is_changed() -> None:
+    task = Task(window=6, horizon=2, channels=2, season=6)
+    small: dict[str, Option] = {"width": 4, "depth": 2, "top": 8}
+
+    def made(seed: int) -> Pool:
+        members = {name: partial(make, name, seed=seed, options=small) for name in ("natsr", "natsr_fast")}
+        return Pool(task, partial(panel, budget="all", members=members))
+
+    auto, state = made(0), made(1).state_dict()
+    before = contents(auto.state_dict())
+    spoilt: list[State] = [{**state, "member_natsr_fast": {}}, {**state, "member_natsr_fast": None}]
+    for one in spoilt:
+        with pytest.raises(StateError):
+            auto.load_state_dict(one)
+        assert not differing(before, contents(auto.state_dict()))
 
 
 def test_a_foreign_state_is_refused_and_nothing_is_changed() -> None:

@@ -158,15 +158,26 @@ class Pool(Forecaster):
                     got = tuple(value.shape) if isinstance(value, Tensor) else value
                     raise StateError(f"{part}.{name} is {got}, expected a tensor of shape {values.shape}; same task?")
                 found.append((values, value))
-        for member in self._members():
-            own = state.get(f"member_{member.names[0]}")
-            if not isinstance(own, dict):
-                raise StateError(f"the state lacks its {member.names[0]}; it belongs to another budget")
-            member.forecaster.load_state_dict(own)
+        self._load_members(state)
         for values, value in found:
             np.copyto(values, value.cpu().numpy(), casting="same_kind")
         self._panel.past.reload()
         self._ahead = None
+
+    def _load_members(self, state: State) -> None:
+        """Each member's own state; if one does not fit, all are as they were."""
+        before: list[tuple[Member, State]] = []
+        try:
+            for member in self._members():
+                own = state.get(f"member_{member.names[0]}")
+                if not isinstance(own, dict):
+                    raise StateError(f"the state lacks its {member.names[0]}; it belongs to another budget")
+                before.append((member, member.forecaster.state_dict()))
+                member.forecaster.load_state_dict(own)
+        except StateError:
+            for member, old in before:
+                member.forecaster.load_state_dict(old)
+            raise
 
 
 def _values(window: Tensor, channels: int) -> Array:
