@@ -14,9 +14,8 @@ from natsr.forecasters.losses import LOSS_NAMES, Loss
 from natsr.forecasters.mixture import WIDTH, Lesson, Mixture, Moves, small_network
 from natsr.forecasters.stepping import Labels, descend
 from natsr.forecasters.warm import dropout_mask
-from natsr.native.calls import at, library
+from natsr.native.calls import at, library, with_room
 from natsr.nets.adapted import fitting
-from natsr.nets.adapting import with_room
 from natsr.nets.base import initial_weights
 from natsr.types import State, StateError, Task
 

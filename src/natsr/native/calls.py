@@ -83,6 +83,13 @@ def at(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
+def with_room(flat: Tensor) -> Tensor:
+    """A copy with numbers to spare behind it, which C may read."""
+    room = flat.new_zeros(flat.numel() + SLACK)
+    room[:-SLACK] = flat
+    return room[:-SLACK]
+
+
 def square(n: int) -> Tensor:
     """Zeros `(n, n)`, with rows as far apart as C has them in a symmetric matrix."""
     step = -(-n // 16) * 16

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from natsr.native.calls import SLACK, Context, Move, at, counted
+from natsr.native.calls import Context, Move, at, counted
 from natsr.nets.adapters import HIDDEN, Adapter, Averages, Recall
 from natsr.nets.base import Layer
 
@@ -79,13 +79,6 @@ class CompiledAdapters:
             effective,
         )
         return asked
-
-
-def with_room(flat: Tensor) -> Tensor:
-    """A copy with numbers to spare behind it, which C may read."""
-    room = flat.new_zeros(flat.numel() + SLACK)
-    room[:-SLACK] = flat
-    return room[:-SLACK]
 
 
 def _remembered(adapter: Adapter, averages: Averages, index: int, places: dict[int, int]) -> list[int]:

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from natsr.native.calls import at, library
-from natsr.nets.adapting import with_room
+from natsr.native.calls import at, library, with_room
 from natsr.nets.variables import AT_ONCE, VariablesTCN, VariablesTrace
 from natsr.types import Task
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from natsr.native.calls import Move
+from natsr.native.calls import Move, with_room
 from natsr.nets.adapted import fitting
 from natsr.nets.adapters import (
     Averages,
@@ -21,7 +21,7 @@ from natsr.nets.adapters import (
     pull_,
     scale_,
 )
-from natsr.nets.adapting import CompiledAdapters, with_room
+from natsr.nets.adapting import CompiledAdapters
 from natsr.nets.base import initial_weights
 from natsr.nets.native import NativeTCN
 from natsr.nets.runs import runs

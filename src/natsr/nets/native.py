@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from natsr.fisher import Tap
-from natsr.native.calls import SLACK, Context, Move, at, counted, library, square
+from natsr.native.calls import Context, Move, at, counted, library, square, with_room
 from natsr.nets.base import maps
 from natsr.nets.tcn import FEW, ConeTCN, ConeTrace
 from natsr.types import OptionError, Task
@@ -112,9 +112,7 @@ class NativeTCN(ConeTCN):
     def place(self) -> int:
         """Where the weights lie; a little room after their end is made sure of."""
         if self.weights is not self._home:
-            room = self.weights.new_zeros(self.weights.numel() + SLACK)
-            room[:-SLACK] = self.weights
-            self.weights = self._home = room[:-SLACK]
+            self.weights = self._home = with_room(self.weights)
             self._maps = maps(self.layers, self.weights)
         return self.weights.data_ptr()
 
