@@ -11,8 +11,10 @@ import pytest
 import torch
 from tests.fleet.streams import ROWS, START, TASK, moments, wave
 
+from natsr.fleet import stepped
 from natsr.fleet.school import School
 from natsr.fleet.walk import Walk, kind_of, walkers
+from natsr.forecasters import stepping
 from natsr.forecasters.stepping import SteppingForecaster
 from natsr.nets import adapters
 from natsr.recipes import make
@@ -81,6 +83,17 @@ def test_a_walk_is_each_learner_alone(kind: str, protocol: ProtocolName) -> None
         assert (mine.steps, mine.refused, mine.restored) == (theirs.steps, theirs.refused, theirs.restored)
         assert mine.learner.info() == pytest.approx(theirs.learner.info())
         _same(mine.learner.state_dict(), theirs.learner.state_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_walk_gives_the_sane_copies_back(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (stepping, stepped):
+        monkeypatch.setattr(module, "SANE_EVERY", 7)
+    own, others = made(kind), made(kind)
+    Walk(walkers(own), [wave(seed) for seed in range(3)], (START, ROWS)).run()
+    alone(others, "honest")
+    for mine, theirs in zip(own, others, strict=True):
+        _same(mine.state_dict()["sane"], theirs.state_dict()["sane"])
 
 
 def test_layers_ask_their_memory_on_a_walk_and_get_what_they_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,9 +163,10 @@ class Stepped(abc.ABC):
 
     def graduate(self) -> None:
         self.begin(self.rates)
+        self.hold()
 
     def hold(self) -> None:
-        """Remember everything vital as sane; a stream begins."""
+        """Remember everything vital as sane; a stream may begin."""
         self.sane = [part.clone() for part in self.vital()]
         self._keeps, self._astray = (torch.zeros((), dtype=torch.bool, device=self.like.device) for _ in range(2))
 
@@ -208,6 +209,8 @@ class Stepped(abc.ABC):
     def give_back(self) -> None:
         """Bring the forecasters up to date."""
         self._give_back()
+        for number, one in enumerate(self.forecasters):
+            one.hold([part[number] for part in self.sane])
         for name, numbers in self.counts.items():
             for one, number in zip(self.forecasters, numbers.tolist(), strict=True):
                 setattr(one, name, number)

@@ -175,7 +175,7 @@ class SteppingForecaster(Forecaster):
         self.steps = self.refused = self.restored = 0
         self._loss = math.nan
         self.learner.begin(rate, online=True)
-        self._sane = [part.clone() for part in learner.vital()]
+        self.hold(learner.vital())
 
     @torch.no_grad()
     def forecast(self, window: Tensor) -> Forecast:
@@ -194,7 +194,7 @@ class SteppingForecaster(Forecaster):
             self.refused += 1  # NaN in a window is not the network's fault
             return
         if self.steps % SANE_EVERY == 0 and self._is_sane(window):
-            self._sane = [part.clone() for part in self.learner.vital()]
+            self.hold(self.learner.vital())
         taken = self.learner.step(window, labels, 0.0, self.frame.farthest)
         if taken.verdict == "taken":
             self._loss = taken.loss
@@ -220,7 +220,11 @@ class SteppingForecaster(Forecaster):
         trainee = _Trainee(self.learner, self.loss)
         scheduled(trainee, self.warm, (train_part, valid_part), self.generator, self.frame, progress)
         self.learner.begin(self.rate, online=True)
-        self._sane = [part.clone() for part in self.learner.vital()]
+        self.hold(self.learner.vital())
+
+    def hold(self, vital: Sequence[Tensor]) -> None:
+        """Remember these as sane, as copies."""
+        self._sane = [part.clone() for part in vital]
 
     def info(self) -> dict[str, float]:
         counts = {"refused": float(self.refused), "restored": float(self.restored)}
