@@ -94,8 +94,7 @@ class Warm:
 
     def features(self, seconds: Seconds, extras: Floats) -> Tensor:
         """`(T, F)`: the calendar, then what came with the rows, held to `WILD` deviations; 0, its mean, if missing."""
-        with np.errstate(over="ignore"):
-            scaled = np.nan_to_num(np.clip(self.extras.apply(extras), -WILD, WILD), nan=0.0)
+        scaled = self.extras.held(extras, WILD)
         return torch.from_numpy(np.concatenate([self.calendar.apply(times_of(seconds)), scaled], axis=1)).float()
 
     def begin(self, rows: Rows, values: Floats, progress: Progress) -> None:

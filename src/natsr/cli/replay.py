@@ -19,6 +19,7 @@ from natsr.bench.cells import WITHOUT_NETWORK, Cell, Result, calendar_of, make_f
 from natsr.bench.results import to_line
 from natsr.bench.tables import FAILED, MISSING, number
 from natsr.cli import given
+from natsr.cli.beside import beside
 from natsr.cli.forecasts import Forecasts
 from natsr.cli.run import SAMPLE, SAMPLE_ROWS, Run
 from natsr.cli.show import Watch, note, output
@@ -138,17 +139,20 @@ def planned(settings: Run) -> Plan:
     if len(calendars) > 1:
         raise OptionError("--set calendar differs between methods, expected the same for all of one run")
     targets = None if settings.target == "all" else given.names(settings.target, "target")
+    outside = beside(settings, methods)
     with Watch() as watch:
         series, borders = load(
             settings.file or SAMPLE,
             time=settings.time,
-            targets=targets,
+            targets=outside.targets(targets),
             progress=lambda done, of, what: watch.update({what: ""}, done, of, "download"),
         )
-    series, borders, name, taken = shortened(series, borders, settings)
-    check_length(series, task.window, task.horizon)
+    whole, borders, name, taken = shortened(series, borders, settings)
+    check_length(whole, task.window, task.horizon)
     borders = roomy(borders, task)
-    data = prepare(series, borders, calendar=calendars.pop())
+    data = prepare(outside.forecast(whole), borders, calendar=calendars.pop())
+    data = outside.added(data, whole, settings.horizon)
+    name += f" beside {','.join(outside.names)}" if outside.names else ""
     cells = {
         method: Cell(
             method,
@@ -164,7 +168,8 @@ def planned(settings: Run) -> Plan:
     }
     task = data.task(settings.window, settings.horizon)
     forecasters = {method: make_for(cell, task) for method, cell in cells.items()}
-    return Plan(cells, data, task, forecasters, {"Rows": taken, **described(data)})
+    read = {"Beside": outside.said(methods)} if outside.names else {}
+    return Plan(cells, data, task, forecasters, {"Rows": taken, **described(data), **read})
 
 
 def shortened(series: Series, borders: Borders, settings: Run) -> tuple[Series, Borders, str, str]:

@@ -83,11 +83,14 @@ class Run:
         typer.Option(metavar="h|15min|M|…", help="Time between rows, with -.", show_default="from the first two rows"),
     ] = None
     exogenous: Annotated[
-        str, typer.Option(metavar="A,B", help="Columns to read and not to forecast, with - and a network.")
+        str, typer.Option(metavar="A,B", help="Columns to read and not to forecast; networks read them.")
     ] = ""
     known: Annotated[
         str,
-        typer.Option(metavar="A,B", help="The same for columns with a plan: in A+1, A+2, … or future of a JSON line."),
+        typer.Option(
+            metavar="A,B",
+            help="The same for columns whose future is known; with -, in columns A+1, A+2, … or future of a JSON line.",
+        ),
     ] = ""
     levels: Annotated[str, typer.Option(metavar="P,Q", help="Levels of the intervals, with -.")] = "0.5,0.9"
     state: Annotated[
@@ -127,11 +130,6 @@ def run(settings: Run) -> None:
 
         follow(settings)
         return
-    for name in ("exogenous", "known"):
-        if getattr(settings, name):
-            from natsr.types import OptionError
-
-            raise OptionError(f"--{name} is {getattr(settings, name)!r}, but it goes with - only; see natsr.Live")
     from natsr.cli.replay import replay
 
     replay(settings)

@@ -158,6 +158,11 @@ class Scaling:
         scaled: Floats = (values - self.mean) / self.std
         return scaled
 
+    def held(self, values: Floats, most: float) -> Floats:
+        """Standardised, held to so many deviations; 0, the mean, where there is no value."""
+        with np.errstate(over="ignore"):
+            return np.nan_to_num(np.clip(self.apply(values), -most, most), nan=0.0)
+
     def invert(self, values: Floats) -> Floats:
         """From standardised units back to the data's."""
         restored: Floats = values * self.std + self.mean
@@ -177,7 +182,8 @@ class Prepared:
 
     def task(self, window: int, horizon: int) -> Task:
         """The task on this stream, with its channels, features and season filled in."""
-        task = Task(window, horizon, len(self.series.columns), len(self.calendar.names), self.season)
+        channels = len(self.series.columns)
+        task = Task(window, horizon, channels, self.rows.inputs.shape[1] - channels, self.season)
         check_length(self.series, window, horizon)
         return task
 
