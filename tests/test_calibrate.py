@@ -271,7 +271,7 @@ def test_a_state_of_something_else_is_refused() -> None:
     calibrator = Calibrator(Task(window=1, horizon=3, channels=2))
     with pytest.raises(StateError, match="rows is None"):
         calibrator.load_state_dict({})
-    with pytest.raises(StateError, match=r"count is \(2, 2\), expected an array of shape \(3, 2\)"):
+    with pytest.raises(StateError, match=r"count of the calibrator is \(2, 2\), expected an array of shape \(3, 2\)"):
         calibrator.load_state_dict(Calibrator(Task(window=1, horizon=2, channels=2)).state_dict())
 
 
@@ -281,7 +281,7 @@ def test_a_state_that_does_not_fit_leaves_everything_as_it_was() -> None:
     for value in (0.0, 1.0):
         moved.reveal(np.array([value]))
         moved.push(np.zeros((1, 1)))
-    with pytest.raises(StateError, match="unit is None"):
+    with pytest.raises(StateError, match="unit of the calibrator is None"):
         calibrator.load_state_dict({**moved.state_dict(), "unit": None})
     assert same(before, calibrator.state_dict())
 

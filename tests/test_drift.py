@@ -103,5 +103,5 @@ def test_a_state_goes_on_bit_for_bit_and_a_foreign_one_is_refused() -> None:
     assert whole.alarms == after.alarms == 1
     with pytest.raises(StateError, match="lacks since or alarms"):
         after.load_state_dict({})
-    with pytest.raises(StateError, match=r"total of the drift is not an array of shape \(2,\)"):
+    with pytest.raises(StateError, match=r"total of the drift is \(3,\), expected an array of shape \(2,\)"):
         after.load_state_dict(Drift(3).state_dict())

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -348,3 +349,17 @@ def test_an_older_format_is_migrated_where_its_kind_needs_it(tmp_path: Path) -> 
     assert states.load(tmp_path, kind="toy", migrations={1: counted}) == states.Saved({"count": 1, "seen": 2}, {"a": 1})
     states.save(tmp_path, {"count": 3}, kind="toy")  # written now: nothing to migrate
     assert states.load(tmp_path, kind="toy", migrations={1: counted}).state == {"count": 3}
+
+
+def test_arrays_that_do_not_all_fit_stay_as_they_are() -> None:
+    arrays = {"first": np.zeros(2), "second": np.zeros((1, 3))}
+    state = states.of_arrays({"first": np.ones(2), "second": np.ones((1, 3)), "third": np.ones(1)})
+    parts: list[State] = [{**state, "second": torch.ones(3)}, {**state, "second": None}]
+    for spoilt in parts:
+        with pytest.raises(StateError, match=r"second of the clock is .*, expected an array of shape \(1, 3\)"):
+            states.into_arrays(spoilt, arrays, "clock")
+        assert not any(array.any() for array in arrays.values())
+    states.into_arrays(state, arrays, "clock")
+    assert all(array.all() for array in arrays.values())
+    arrays["first"][0] = 7.0
+    assert torch.equal(torch.as_tensor(state["first"]), torch.ones(2, dtype=torch.float64))

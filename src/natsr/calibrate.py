@@ -32,10 +32,9 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from natsr.scales import Mask, Scales, interpolation, student_density, student_quantile
+from natsr.state import into_arrays, of_arrays
 from natsr.types import OptionError, ShapeError, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
@@ -226,24 +225,15 @@ class Calibrator:
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in self._arrays().items()}
-        return {"rows": self.scales.rows, **tensors}
+        return {"rows": self.scales.rows, **of_arrays(self._arrays())}
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave; a state from before there was a debt begins without."""
-        state = {"debt": torch.zeros(1, dtype=torch.float64), **state}
+        state = {**of_arrays({"debt": np.zeros(1)}), **state}
         rows = state.get("rows")
         if not isinstance(rows, int):
             raise StateError(f"rows is {rows!r}, expected a number; is this the state of a calibrator?")
-        found: list[tuple[Array, Tensor]] = []
-        for name, array in self._arrays().items():  # all are looked at before any is changed
-            value = state.get(name)
-            if not isinstance(value, Tensor) or tuple(value.shape) != array.shape:
-                got = tuple(value.shape) if isinstance(value, Tensor) else value
-                raise StateError(f"{name} is {got}, expected an array of shape {array.shape}; is it the same task?")
-            found.append((array, value))
-        for array, value in found:
-            array[...] = value.numpy()
+        into_arrays(state, self._arrays(), "calibrator")
         self.scales.rows = rows
         self._units = None
 

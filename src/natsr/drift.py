@@ -16,9 +16,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from natsr.state import into_arrays, of_arrays
 from natsr.types import State, StateError
 
 Array = npt.NDArray[np.float64]
@@ -140,9 +139,8 @@ class Drift:
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in self._arrays().items()}
         numbers: State = {"since": self.since, "alarms": self.alarms, "rows": self._rows, "begin": self._begin}
-        return {**numbers, **tensors}
+        return {**numbers, **of_arrays(self._arrays())}
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
@@ -151,12 +149,5 @@ class Drift:
             raise StateError("the drift's state lacks since or alarms; it belongs to something else")
         if not (isinstance(rows, int) and isinstance(begin, int)):
             raise StateError("the drift's state lacks rows or begin; it belongs to something else")
-        for name, array in self._arrays().items():
-            value = state.get(name)
-            if not isinstance(value, Tensor) or tuple(value.shape) != array.shape:
-                raise StateError(f"{name} of the drift is not an array of shape {array.shape}; is it the same task?")
-        for name, array in self._arrays().items():
-            value = state[name]
-            assert isinstance(value, Tensor)
-            array[...] = value.numpy()
+        into_arrays(state, self._arrays(), "drift")
         self.since, self.alarms, self._rows, self._begin = since, alarms, rows, begin

@@ -10,9 +10,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from natsr.state import into_arrays, of_arrays
 from natsr.types import State, StateError, Task
 
 Array = npt.NDArray[np.float64]
@@ -84,24 +83,18 @@ class Tally:
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in self._arrays().items()}
         sums: State = {name: self._sums[name] for name in SUMS}
         counts: State = {name: self._counts[name] for name in SUMS}
-        return {"rows": self._rows, "sums": sums, "counts": counts, **tensors}
+        return {"rows": self._rows, "sums": sums, "counts": counts, **of_arrays(self._arrays())}
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
         rows, sums, counts = state.get("rows"), state.get("sums"), state.get("counts")
         if not (isinstance(rows, int) and isinstance(sums, dict) and isinstance(counts, dict)):
             raise StateError("the tally lacks its counts, expected rows, sums and counts; it belongs to something else")
-        for name, array in self._arrays().items():
-            value = state.get(name)
-            if not isinstance(value, Tensor) or tuple(value.shape) != array.shape:
-                raise StateError(f"{name} of the tally is not an array of shape {array.shape}; is it the same task?")
-            array[...] = value.numpy()
-        self._rows = rows
-        for name in SUMS:
-            self._sums[name], self._counts[name] = _real(sums, name), _real(counts, name)
+        numbers = [{name: _real(part, name) for name in SUMS} for part in (sums, counts)]
+        into_arrays(state, self._arrays(), "tally")
+        self._rows, (self._sums, self._counts) = rows, numbers
 
 
 def _real(state: State, name: str) -> float:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -110,6 +111,35 @@ def _moved(part: _Json, device: torch.device) -> _Json:
     if isinstance(part, list):
         return [_moved(item, device) for item in part]
     return on_device(part, device) if isinstance(part, dict) else part
+
+
+def of_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> State:
+    """Arrays as a part of a state: copies, by name."""
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def into_arrays(state: State, arrays: Mapping[str, npt.NDArray[Any]], whose: str) -> None:
+    """Write what `of_arrays` gave back into the arrays; whatever does not fit changes none of them.
+
+    Args:
+        state: Holds each by its name, and perhaps more.
+        arrays: Where they go.
+        whose: What the state belongs to, for the message.
+
+    Raises:
+        StateError: One is not there, or of another shape.
+    """
+    found: list[tuple[npt.NDArray[Any], Tensor]] = []
+    for name, array in arrays.items():
+        value = state.get(name)
+        if not isinstance(value, Tensor) or tuple(value.shape) != array.shape:
+            got = tuple(value.shape) if isinstance(value, Tensor) else value
+            raise StateError(
+                f"{name} of the {whose} is {got}, expected an array of shape {array.shape}; is it the same task?"
+            )
+        found.append((array, value))
+    for array, value in found:
+        array[...] = value.numpy()
 
 
 # What is written, and in which order.
