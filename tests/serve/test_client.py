@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import socket
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from benchmarks.serve.harness import inside, moment, rows
 
@@ -70,6 +73,27 @@ def test_rows_as_people_have_them(url: str) -> None:
             client.observe("kinds", "2026-01-01T03:00", {"c": 1.0})
         with pytest.raises(natsr.DataError, match="expected a number"):
             client.observe("kinds", "2026-01-01T03:00", {"a": "text"})
+
+
+@pytest.mark.parametrize(("freq", "kept"), [("h", "3600s"), ("MS", "1MS")])
+def test_from_csv_to_live_as_the_page_says(
+    freq: str, kept: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The block of the page, word for word, but for the address."""
+    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+    block = re.search(r"^   ```\n(   import natsr\n.*?)^   ```", page, re.DOTALL | re.MULTILINE)
+    assert block is not None and "http://127.0.0.1:8000" in block[1]
+    key = f"csv-{freq}"
+    times = pd.date_range("2020-01-01", periods=41, freq=freq)
+    pd.DataFrame({"time": times[:40], "load": np.arange(40.0)}).drop(index=7).to_csv(tmp_path / "load.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    code = textwrap.dedent(block[1]).replace("http://127.0.0.1:8000", url).replace("plant-7", key)
+    exec(compile(code, "docs/serve.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert said.startswith("40 taken, 0 known, 0 refused") and "low_90" in said
+    with natsr.Client(url) as client:
+        assert client.get(key)["freq"] == kept
+        assert client.forecast(key, wait=60).times[0] == times[40].to_numpy()
 
 
 def test_events_come_as_rows_are_learned(url: str) -> None:
