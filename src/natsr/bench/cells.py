@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
@@ -185,25 +185,35 @@ def run_on(cell: Cell, data: Prepared, progress: Progress = silent) -> Result:
     Raises:
         NatsrError: Where the data or the options do not fit.
     """
-    task = data.task(cell.window, cell.horizon)
-    borders = rehearsal(data.borders) if cell.part == "validation" else data.borders
-    forecaster = make_for(cell, task)
+    forecaster = make_for(cell, data.task(cell.window, cell.horizon))
     began = time.perf_counter()
-    warm_up(forecaster, data, borders, progress)
+    warm_up(forecaster, data, borders_of(cell, data), progress)
     warm_seconds = time.perf_counter() - began
-    scores = evaluate(
-        {cell.method: forecaster},
+    scores = evaluated({cell.method: forecaster}, cell, data, progress)[cell.method]
+    return result_of(cell, scores, forecaster.info(), warm_seconds)
+
+
+def evaluated(
+    forecasters: Mapping[str, Forecaster], cell: Cell, data: Prepared, progress: Progress = silent
+) -> dict[str, Scores]:
+    """Run warmed-up forecasters along the cell's stream, side by side, and score them."""
+    borders = borders_of(cell, data)
+
+    def on_step(moment: Moment) -> None:
+        progress(moment.done, moment.total, "online")
+
+    return evaluate(
+        forecasters,
         data.rows,
-        task,
+        data.task(cell.window, cell.horizon),
         start=borders.valid,
         stop=borders.online,
         protocol=cell.protocol,
         max_steps=cell.max_steps,
         intervals=cell.intervals,
         std=torch.from_numpy(data.scaling.std),
-        on_step=_step_progress(progress),
-    )[cell.method]
-    return result_of(cell, scores, forecaster.info(), warm_seconds)
+        on_step=on_step,
+    )
 
 
 def result_of(cell: Cell, scores: Scores, info: Mapping[str, float], warm_seconds: float) -> Result:
@@ -217,6 +227,11 @@ def result_of(cell: Cell, scores: Scores, info: Mapping[str, float], warm_second
     figures["refused"] = int(info.get("refused", 0))
     numbers = {name: value for name in NUMBERS if isinstance(value := figures[name], int | float)}
     return Result(cell, numbers, threads=threads)
+
+
+def borders_of(cell: Cell, data: Prepared) -> Borders:
+    """Where the cell's parts end."""
+    return rehearsal(data.borders) if cell.part == "validation" else data.borders
 
 
 def rehearsal(borders: Borders) -> Borders:
@@ -239,10 +254,3 @@ def warm_up(forecaster: Forecaster, data: Prepared, borders: Borders, progress: 
             f"{task.window} + {task.horizon}; use a longer file, a shorter window or a shorter horizon"
         )
     forecaster.warm_up(train, valid, progress)
-
-
-def _step_progress(progress: Progress) -> Callable[[Moment], None]:
-    def on_step(moment: Moment) -> None:
-        progress(moment.done, moment.total, "online")
-
-    return on_step

@@ -10,12 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterator, Sequence
 
-import torch
-
 from natsr.bench import loops
-from natsr.bench.cells import Cell, Result, load_for, make_for, rehearsal, result_of, run_cell, warm_up
+from natsr.bench.cells import Cell, Result, borders_of, evaluated, load_for, make_for, result_of, run_cell, warm_up
 from natsr.bench.loops import Made
-from natsr.evaluate import Moment, evaluate
 from natsr.fleet.choice import SIZE, Way, chosen
 from natsr.fleet.compiled import Compiled
 from natsr.fleet.instep import in_step
@@ -61,11 +58,11 @@ def run(cells: Sequence[Cell], progress: Progress = silent, way: Way | None = No
         for members in _shapes(group, alone):
             whole += [members[start : start + MOST] for start in range(0, len(members), MOST)]
     device = [members for members in whole if loops.fits(members)]
+    here = [members for members in whole if not loops.fits(members)]
     for results in loops.run(device):
         yield from results
-    for left in whole:
-        if left not in device:
-            yield from _run(left, progress, way)
+    for left in here:
+        yield from _run(left, progress, way)
     for cell in alone:
         yield run_cell(cell, progress)
 
@@ -73,14 +70,12 @@ def run(cells: Sequence[Cell], progress: Progress = silent, way: Way | None = No
 def _shapes(group: Sequence[Cell], alone: list[Cell]) -> list[list[Made]]:
     """Cells with their forecasters, by shape; those that run alone are put there."""
     found: dict[Hashable, list[Made]] = {}
+    first, task = group[0], None
     try:
-        task = (
-            load_for(group[0]).task(group[0].window, group[0].horizon)
-            if len(group) > 1 or group[0].device != "cpu"
-            else None
-        )
+        if len(group) > 1 or first.device != "cpu":
+            task = load_for(first).task(first.window, first.horizon)
     except NatsrError:
-        task = None  # each cell will tell it as its own error
+        pass  # each cell will tell it as its own error
     for cell in group:
         if task is None:
             alone.append(cell)
@@ -138,28 +133,12 @@ def run_together(
         progress: Called with (done, of, what).
     """
     first, data = cells[0], load_for(cells[0])
-    borders = rehearsal(data.borders) if first.part == "validation" else data.borders
     members = in_step(way.of(forecasters))
     began = time.perf_counter()
-    warm_up(members[0], data, borders, progress)  # the first that is asked moves all
+    warm_up(members[0], data, borders_of(first, data), progress)  # the first that is asked moves all
     warm_seconds = (time.perf_counter() - began) / len(cells)
-
-    def on_step(moment: Moment) -> None:
-        progress(moment.done, moment.total, "online")
-
     names = [str(number) for number in range(len(cells))]
-    scores = evaluate(
-        dict(zip(names, members, strict=True)),
-        data.rows,
-        members[0].task,
-        start=borders.valid,
-        stop=borders.online,
-        protocol=first.protocol,
-        max_steps=first.max_steps,
-        intervals=first.intervals,
-        std=torch.from_numpy(data.scaling.std),
-        on_step=on_step,
-    )
+    scores = evaluated(dict(zip(names, members, strict=True)), first, data, progress)
     total = sum(one.seconds for one in scores.values())
     results = []
     for name, cell, member in zip(names, cells, members, strict=True):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from natsr.bench.cells import Cell, Result, load_for, rehearsal, result_of
+from natsr.bench.cells import Cell, Result, borders_of, load_for, result_of
 from natsr.bench.desk import Desk, Pending, Sheet
 from natsr.calibrate import PROBABILITIES
 from natsr.data.series import Prepared
@@ -122,8 +122,7 @@ class _Trip:
     def __init__(self, members: Sequence[Made], desk: Desk) -> None:
         self.cells, self._desk = [cell for cell, _ in members], desk
         self._data = [_data_of(cell) for cell in self.cells]
-        borders = self._data[0].borders
-        self._borders = rehearsal(borders) if self.cells[0].part == "validation" else borders
+        self._borders = borders_of(self.cells[0], self._data[0])
         forecasters = [forecaster for _, forecaster in members]
         self._fleet = walkers(forecasters) if kind_of(forecasters[0]) is not None else Together(forecasters)
         self._rows = [data.rows for data in self._data]
