@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,9 +16,10 @@ from natsr.fleet.crew import Crew
 from natsr.forecasters import neural
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.neural import NeuralForecaster
-from natsr.native.build import SWITCH
+from natsr.native import many
+from natsr.native.build import SWITCH, NativeError
 from natsr.native.calls import library
-from natsr.native.many import Entry, Question, Reading, Record, Turn
+from natsr.native.many import Turn, check_sizes
 from natsr.recipes import make
 from natsr.trials import contents, differing
 from natsr.types import Example, Option, OptionError, ProtocolName, ShapeError, Task
@@ -272,11 +274,18 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @needs_c
-def test_structures_have_the_sizes_that_c_gives_them() -> None:
-    compiled, sizes = library(), (ctypes.c_int64 * 5)()
+def test_structures_have_the_sizes_that_c_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = library()
     assert compiled is not None
-    compiled.many_sizes(sizes)
-    assert list(sizes) == [ctypes.sizeof(kind) for kind in (Record, Turn, Question, Entry, Reading)]
+    check_sizes(compiled)
+
+    class Longer(Turn):
+        _fields_: ClassVar[list[tuple[str, type]]] = [("more", ctypes.c_int64)]
+
+    monkeypatch.setattr(many, "Turn", Longer)
+    check_sizes.cache_clear()
+    with pytest.raises(NativeError, match="of two versions; install it again"):
+        Compiled(made("er", "float32"))
 
 
 def test_without_c_learners_are_stepped_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, TypeAlias
 
+from natsr.native.build import NativeError
 from natsr.types import OptionError
 
 _P, _I, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -142,6 +143,19 @@ class Reading(ctypes.Structure):
     ]
 
 
+@functools.cache
+def check_sizes(library: ctypes.CDLL) -> None:
+    """Refuse a library whose structures are not these: it would write beyond them."""
+    kinds = (Record, Turn, Question, Entry, Reading)
+    found = (ctypes.c_int64 * len(kinds))()
+    library.many_sizes(found)
+    if list(found) != (expected := [ctypes.sizeof(kind) for kind in kinds]):
+        raise NativeError(
+            f"the structures in C have {list(found)} bytes, expected {expected}: the C and the Python of natsr are "
+            "of two versions; install it again"
+        )
+
+
 class Workers:
     """Threads that work through learners in C, each at a desk of its own; who calls is one of them.
 
@@ -159,6 +173,7 @@ class Workers:
     ) -> None:
         if threads < 1:
             raise OptionError(f"threads is {threads}, expected at least 1")
+        check_sizes(library)
         self.library, self.threads = library, threads
         self._plan = tuple((ctypes.c_int32 * len(part))(*part) for part in plan)
         self._reading = ctypes.pointer(reading)
