@@ -74,6 +74,21 @@ def test_only_the_rate_is_looked_for_where_nothing_is_averaged() -> None:
     assert set(Search((Cell("natsr_fast", "ETTh1", 1),)).space) == {"rate", "average"}
 
 
+def test_what_is_looked_for_can_be_named() -> None:
+    search = Search((Cell("natsr", "ETTh1", 1, options=(("average", 1),)),), over=("curvature_average", "rate"))
+    assert list(search.space) == ["curvature_average", "rate"]
+    (cell,) = search.trial({"curvature_average": 0.02, "rate": 0.05})
+    assert dict(cell.options) == {"average": 1, "curvature_average": 0.02, "rate": 0.05}
+    (trial,) = search.tried([Result(cell, {"mase": 0.9})])[0]
+    assert trial.options == {"curvature_average": 0.02, "rate": 0.05} and trial.value == 0.9
+
+
+@pytest.mark.parametrize("over", [("average",), ("momentum", "rate"), ("rate", "rate")])
+def test_what_a_method_does_not_have_is_not_looked_for(over: tuple[str, ...]) -> None:
+    with pytest.raises(OptionError, match="cannot be tuned, expected some of rate, each once"):
+        Search((Cell("er", "ETTh1", 1),), over=over)
+
+
 @pytest.mark.parametrize(
     ("cell", "said"),
     [

@@ -1,4 +1,4 @@
-"""Choosing a method's online rate, and the average of its updates, by trial: Optuna's tree of Parzen estimators.
+"""Choosing a method's online rate, and NatSR's averages, by trial: Optuna's tree of Parzen estimators.
 
 A trial is one set of options, run over some horizons and seeds; its cells are kept as results like any others. What was
 tried is read from them, so a search goes on after a kill, and can be shown as a table. Optuna is needed here only.
@@ -22,9 +22,11 @@ TRIALS = 30
 #: Between which rates is looked; plain steps along a natural gradient are longer than those of AdamW.
 RATES = {"natsr": (1e-3, 0.3)}
 USUAL_RATES = (1e-5, 1e-2)
-#: Methods that average their updates: the weight of the new one is looked for too.
+#: Methods that average their updates and their curvature: the weight of a new one may be looked for too.
 AVERAGING = ("natsr", "natsr_fast")
-AVERAGES = (0.05, 1.0)
+AVERAGES = {"average": (0.05, 1.0), "curvature_average": (0.01, 1.0)}
+#: Options whose size is looked for, not their value.
+LOGARITHMIC = ("rate", "curvature_average")
 #: A trial that failed counts as this many times the worst that did not.
 PENALTY = 2.0
 
@@ -44,11 +46,13 @@ class Search:
         cells: The experiments of one trial, without the options that are looked for: horizons and seeds.
         trials: How many, with those that were made before.
         seed: Of the proposals.
+        over: The options that are looked for; the rate, and with NatSR the average of its updates, if none are named.
     """
 
     cells: tuple[Cell, ...]
     trials: int = TRIALS
     seed: int = 0
+    over: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.cells or self.trials < 1:
@@ -56,6 +60,10 @@ class Search:
         if self.method not in NETWORKS or self.method == "frozen":
             names = ", ".join(name for name in NETWORKS if name != "frozen")
             raise OptionError(f"{self.method} has no online rate to tune, expected one of {names}")
+        unknown = [name for name in self.over if name not in self.known]
+        if unknown or len(set(self.over)) < len(self.over):
+            names = ", ".join(self.known)
+            raise OptionError(f"{', '.join(unknown or self.over)} cannot be tuned, expected some of {names}, each once")
         fixed = {name for cell in self.cells for name, _ in cell.options} & set(self.space)
         if fixed:
             raise OptionError(f"{', '.join(sorted(fixed))} is both set and to be tuned; leave the setting out")
@@ -66,10 +74,15 @@ class Search:
         return self.cells[0].method
 
     @property
+    def known(self) -> dict[str, tuple[float, float]]:
+        """What can be looked for, and between which values."""
+        return {"rate": RATES.get(self.method, USUAL_RATES), **(AVERAGES if self.method in AVERAGING else {})}
+
+    @property
     def space(self) -> dict[str, tuple[float, float]]:
         """What is looked for, and between which values."""
-        space = {"rate": RATES.get(self.method, USUAL_RATES)}
-        return {**space, "average": AVERAGES} if self.method in AVERAGING else space
+        usual = tuple(name for name in self.known if name != "curvature_average")
+        return {name: self.known[name] for name in self.over or usual}
 
     def trial(self, options: dict[str, float]) -> list[Cell]:
         """The experiments of a trial."""
@@ -108,7 +121,7 @@ class Proposals:
         self._optuna = _optuna()
         self._search = search
         self._space = {
-            name: self._optuna.distributions.FloatDistribution(*ends, log=name == "rate")
+            name: self._optuna.distributions.FloatDistribution(*ends, log=name in LOGARITHMIC)
             for name, ends in search.space.items()
         }
 

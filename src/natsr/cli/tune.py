@@ -1,4 +1,4 @@
-"""`natsr tune`: the online rate of a method, and the average of its updates, chosen by trial."""
+"""`natsr tune`: the online rate of a method, and NatSR's averages, chosen by trial."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Tune:
       natsr tune --method natsr --dataset ETTh1 --out natsr-etth1.jsonl
       natsr tune --method er --dataset load.csv --horizons 1,24 --trials 20 --on processes --out er.jsonl
       natsr tune --method natsr_fast --dataset ETTh1 --tuned-on test --max-steps 2500 --out published.jsonl
+      natsr tune --method natsr --dataset ETTh1 --over rate,curvature_average --out curvature.jsonl
     """
 
     method: Annotated[str, typer.Option(help="One that learns a network online.")]
@@ -38,6 +39,15 @@ class Tune:
     horizons: Annotated[str, typer.Option(metavar="1,24", help="Rows ahead; a trial is their mean MASE.")] = "24"
     seeds: Annotated[str, typer.Option(metavar="0-2", help="Seeds; a trial is the mean over them too.")] = "0"
     trials: Annotated[int, typer.Option(help="How many, with those that are in the file.")] = 30
+    over: Annotated[
+        str | None,
+        typer.Option(
+            metavar="rate,average",
+            help="What is tried: rate; and of NatSR average and curvature_average, the weights of a new update and of "
+            "new curvature.",
+            show_default="rate; rate,average for NatSR",
+        ),
+    ] = None
     tuned_on: Annotated[
         str, typer.Option(metavar="validation|test", help="The part before the stream; or the stream itself.")
     ] = "validation"
@@ -97,8 +107,8 @@ def wanted(settings: Tune) -> Search:
     """The search that the settings ask for."""
     from natsr.bench.cells import Cell
     from natsr.bench.tuning import Search
+    from natsr.cli.given import names, whole_numbers
     from natsr.cli.given import settings as given
-    from natsr.cli.given import whole_numbers
     from natsr.streams import check_protocol
     from natsr.types import OptionError
 
@@ -124,7 +134,8 @@ def wanted(settings: Tune) -> Search:
         for horizon in whole_numbers(settings.horizons, "horizons")
         for seed in whole_numbers(settings.seeds, "seeds")
     )
-    return Search(cells, settings.trials)
+    over = () if settings.over is None else tuple(names(settings.over, "over"))
+    return Search(cells, settings.trials, over=over)
 
 
 def worded(trial: Trial) -> str:
