@@ -37,6 +37,17 @@ class Likelihoods(NamedTuple):
         below = error.square().add_(_spread(self.dof * self.variance, error))
         return (error * _spread(-(self.dof + 1), error)).div_(below)
 
+    def losses(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum over the known labels of each learner, NaN being unknown, and how many they are, `(N,)` each."""
+        known = target.isfinite()
+        return self.nll(torch.where(known, target - output, 0.0)).sum((1, 2)), known.sum((1, 2))
+
+    def pull(self, output: Tensor, target: Tensor) -> Tensor:
+        """The gradient of each learner's mean over its known labels, by the outputs."""
+        known = target.isfinite()
+        error, counts = torch.where(known, target - output, 0.0), known.sum((1, 2)).clamp(min=1)
+        return self.score(error).div_(counts.to(error)[:, None, None])
+
     def moved(self, scale: Tensor, error: Tensor, known: Tensor, rate: Tensor, floor: Tensor) -> Tensor:
         """The scale `(N,)` of each learner after one score-driven step over the errors that are known."""
         squared, v = _limited(error).square(), _spread(scale, error)

@@ -94,17 +94,12 @@ class Plain:
     def fit(self, window: Tensor, target: Tensor, masks: Sequence[Tensor | None], learning: Tensor) -> None:
         net, (keep,) = self._fleet.net, masks
         trace = net.trace(window, keep)
-        known = target.isfinite()
-        error = torch.where(known, target - trace.output, 0.0)
-        counts = known.sum((1, 2)).clamp(min=1)
-        pull = self._fleet.likelihood.score(error).div_(counts.to(error)[:, None, None])
-        gradient = net.gradient(trace, pull)
+        gradient = net.gradient(trace, self._fleet.likelihood.pull(trace.output, target))
         self._finish.step(gradient, learning & gradient.sum(1).isfinite())
 
     def losses(self, window: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        known = target.isfinite()
-        error = torch.where(known, target - self._fleet.net.trace(window).output, 0.0)
-        return self._fleet.likelihood.nll(error).sum((1, 2)).double(), known.sum((1, 2))
+        sums, counts = self._fleet.likelihood.losses(self._fleet.net.trace(window).output, target)
+        return sums.double(), counts
 
     def trained(self) -> list[Tensor]:
         return [self.like]

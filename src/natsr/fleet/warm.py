@@ -116,10 +116,7 @@ def _step(
         if mask is not None:
             keep[number, : sizes[number]] = mask
     trace = net.trace(window, keep.to(window) if runs[0].plan.dropout > 0 else None)
-    known = target.isfinite()
-    error = torch.where(known, target - trace.output, 0.0)
-    counts = known.sum((1, 2)).clamp(min=1)
-    gradient = net.gradient(trace, likelihood.score(error).div_(counts.to(error)[:, None, None]))
+    gradient = net.gradient(trace, likelihood.pull(trace.output, target))
     finite: list[bool] = gradient.sum(1).isfinite().tolist()
     finish.step(gradient, [one and fine for one, fine in zip(active, finite, strict=True)])
 
@@ -138,9 +135,7 @@ def _losses(
         if not any(part is not None for part in chosen):
             break
         window, target = _gathered(net, frame, [run.judge for run in runs], chosen)
-        known = target.isfinite()
-        error = torch.where(known, target - net.trace(window).output, 0.0)
-        sums, numbers = likelihood.nll(error).sum((1, 2)).tolist(), known.sum((1, 2)).tolist()
+        sums, numbers = (part.tolist() for part in likelihood.losses(net.trace(window).output, target))
         totals = [total + more for total, more in zip(totals, sums, strict=True)]
         counts = [count + more for count, more in zip(counts, numbers, strict=True)]
     means = [total / count if count else math.inf for total, count in zip(totals, counts, strict=True)]
