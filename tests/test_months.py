@@ -1,4 +1,4 @@
-"""Rows that come once a month, a quarter or a year, through every door: `Live`, `Fleet`, a pipe, the service."""
+"""Rows that come once a month, a quarter, a year or a working day, through every door: `Live`, a pipe, the service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from natsr.types import DataError, Option
 W, H = 8, 4
 SMALL: dict[str, Option] = {"width": 4, "depth": 3, "top": 8, "epochs": 1, "memory": 20}
 #: What `Live` is told, and what pandas calls the same.
-GRIDS = {"M": "MS", "MS": "MS", "ME": "ME", "Q": "QE", "QS": "QS", "Y": "YE", "6M": "6ME", "YS": "YS"}
+GRIDS = {"B": "B", "M": "MS", "MS": "MS", "ME": "ME", "Q": "QE", "QS": "QS", "Y": "YE", "6M": "6ME", "YS": "YS"}
 
 
 def grid(pandas: str, rows: int, start: str = "1970-01-01") -> pd.DatetimeIndex:
@@ -158,7 +158,9 @@ def test_the_end_of_a_short_month_may_be_a_day_of_every_month(tmp_path: Path) ->
             live.observe(wrong, [3.0])
 
 
-@pytest.mark.parametrize(("method", "freq", "pandas"), [("natsr", "ME", "ME"), ("rls", "M", "MS"), ("rls", "Q", "QE")])
+@pytest.mark.parametrize(
+    ("method", "freq", "pandas"), [("natsr", "ME", "ME"), ("rls", "M", "MS"), ("rls", "Q", "QE"), ("rls", "B", "B")]
+)
 def test_the_next_500_forecasts_after_loading_are_the_same(method: str, freq: str, pandas: str, tmp_path: Path) -> None:
     times, values = grid(pandas, 600), wave(600)
     live = a_live(freq, method)
@@ -203,7 +205,13 @@ def follow(lines: Sequence[str], *arguments: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("written", "pandas", "arguments"),
-    [("%Y-%m-%d", "ME", ()), ("%Y-%m", "MS", ()), ("%Y-%m-%d", "QE", ("--freq", "Q")), ("%Y", "YS", ())],
+    [
+        ("%Y-%m-%d", "ME", ()),
+        ("%Y-%m", "MS", ()),
+        ("%Y-%m-%d", "QE", ("--freq", "Q")),
+        ("%Y", "YS", ()),
+        ("%Y-%m-%d", "B", ("--freq", "B")),
+    ],
 )
 def test_a_pipe_of_months(written: str, pandas: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
     times, values = grid(pandas, 40), wave(40)
@@ -298,6 +306,27 @@ def test_the_day_is_found_in_the_log_after_a_restart(tmp_path: Path) -> None:
     assert post("2026-04-30") == []  # an end too, of a longer month
     assert post("2026-05-29", "2026-05-30") == ["2026-05-29"]
     assert post("2026-07-31", "2027-02-27", "2027-02-28", "2027-03-30") == ["2026-07-31", "2027-02-27"]
+
+
+def test_the_service_takes_working_days(tmp_path: Path) -> None:
+    times, values = grid("B", 60), wave(60)
+    given = rows_of(times, values)
+    del given[33]  # a holiday
+    alone = a_live("B")
+    for row in given:
+        alone.observe(row["time"], row["values"])
+    for state in range(2):  # and once more, from what is kept
+        with inside(ServeSettings(str(tmp_path))) as (_, client):
+            client.put("/v1/series/till", json={**SETTINGS, "freq": "B"})
+            answer = client.post("/v1/series/till/observations", json={"rows": given}).json()
+            assert (answer["accepted"], answer["duplicates"]) == ((59, 0) if state == 0 else (0, 59))
+            weekend = {"time": "1970-04-04", "values": {"load": 1}}
+            refused = client.post("/v1/series/till/observations", json={"rows": [weekend]}).json()["refused"]
+            assert "is on a weekend" in refused[0]["reason"]
+            got = client.get("/v1/series/till/forecast", params={"wait": 60}).json()
+            assert got == {**alone.forecast().plain(), "pending": 0}
+            history = client.get("/v1/series/till/history", params={"count": 10, "step": 4}).json()
+            assert None not in history["mean"]["load"]
 
 
 def killed(nursery: Nursery, state: str, snapshots: bool) -> None:

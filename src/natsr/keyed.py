@@ -72,7 +72,7 @@ class Fleet(Settings):
     Args:
         columns: Names of the values in a row, the same for all keys.
         horizon: Rows ahead.
-        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, a `timedelta`, or months: `M`, `MS`, `ME`, `Q`, `Y`, ….
+        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, a `timedelta`, working days `B`, months `M`, `MS`, ….
         method: A name from `natsr.recipes`.
         window: Rows that a network sees.
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.

@@ -140,8 +140,8 @@ class Live(Settings):
     Args:
         columns: Names of the values in a row.
         horizon: Rows ahead.
-        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, or a `timedelta`; `M`, `Q`, `Y` for months, quarters and
-            years on the day that the rows show, with `S` on the first day of the month (`MS`), with `E` on the last.
+        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, or a `timedelta`; `B` for working days; `M`, `Q`, `Y` for
+            months, quarters and years on the day that rows show, with `S` on the first (`MS`), with `E` on the last.
         method: A name from `natsr.recipes`.
         window: Rows that a network sees.
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from natsr.data.csv import read_csv, read_matrix
@@ -380,6 +381,13 @@ def test_dates_and_clocks_in_two_columns(tmp_path: Path, clock: str) -> None:
 def test_months_quarters_years_and_fine_epochs(tmp_path: Path, name: str, cells: list[str], last: str) -> None:
     series = table(tmp_path, f"{name},x\n" + "".join(f"{cell},{place}\n" for place, cell in enumerate(cells)))
     assert series.times[-1] == np.datetime64(last) and series.columns == ("x",) and series.values[-1] == 2
+
+
+def test_a_file_of_working_days_has_no_weekends(tmp_path: Path) -> None:
+    days = [day for day in pd.bdate_range("2026-01-05", periods=20) if day != pd.Timestamp("2026-01-14")]
+    series = table(tmp_path, "day,x\n" + "".join(f"{day.date()},{place}\n" for place, day in enumerate(days)))
+    assert len(series) == 20 and series.missing == 1 and series.season == 5
+    assert series.notes == ("one row every working day; 1 missing rows were put back as missing values",)
 
 
 def test_a_month_that_is_missing_is_put_back(tmp_path: Path) -> None:

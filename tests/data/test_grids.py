@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from natsr.data.grids import Even, Grid, Monthly, Seconds, grid_between, grid_of
+from natsr.data.weekdays import Weekdays
 from natsr.types import OptionError, StateError
+
+#: Three weeks from a Monday on.
+WEEKDAYS = tuple(f"2026-01-{day:02}" for day in range(5, 24) if day % 7 not in (3, 4))
 
 
 def times(*texts: str) -> np.ndarray[tuple[int], np.dtype[np.datetime64]]:
@@ -42,6 +46,7 @@ def test_freq_of_every_form() -> None:
         "W": "604800s",
         timedelta(minutes=5): "300s",
         np.timedelta64(2, "h"): "7200s",
+        "B": "B",
         "M": "1M",
         "MS": "1MS",
         "2ME": "2ME",
@@ -63,6 +68,7 @@ def test_freq_of_every_form() -> None:
 def test_grids_for_people() -> None:
     named = {
         "h": "hour",
+        "B": "working day",
         "90min": "90 minutes",
         "W": "week",
         "M": "month",
@@ -90,6 +96,10 @@ def test_grids_for_people() -> None:
         (("2026-01-01", "2026-03-01", "2026-05-01", "2026-06-01"), None),
         (("2026-01-31", "2026-02-28", "2026-03-27"), None),
         (("2026-01-01",), None),
+        (WEEKDAYS, "B"),
+        (WEEKDAYS[:10], "86400s"),  # one weekend may be chance
+        ((*WEEKDAYS[:7], *WEEKDAYS[8:]), "B"),  # a holiday
+        ((*WEEKDAYS, "2026-01-24"), "86400s"),
     ],
 )
 def test_the_grid_that_times_lie_on(cells: tuple[str, ...], freq: str | None) -> None:
@@ -102,7 +112,14 @@ def test_the_grid_that_times_lie_on(cells: tuple[str, ...], freq: str | None) ->
 
 
 def test_steps_back_come_to_where_steps_ahead_began() -> None:
-    for grid in (Even(900), Monthly(1, 1, True), Monthly(3, 30, True), Monthly(1, 31, True), Monthly(12, 29, True)):
+    for grid in (
+        Even(900),
+        Weekdays(),
+        Monthly(1, 1, True),
+        Monthly(3, 30, True),
+        Monthly(1, 31, True),
+        Monthly(12, 29, True),
+    ):
         start = grid.after(seconds("1969-12-30T05:00"), np.array([0]))
         there = grid.after(start, np.arange(-40, 40))
         assert (grid.after(there, np.arange(40, -40, -1)) == start).all() and (np.diff(there) > 0).all()
@@ -143,3 +160,15 @@ def test_what_rows_have_shown_is_kept() -> None:
     assert Monthly(1).restored(shown.state_dict()) == shown
     with pytest.raises(StateError, match="on which day of the month"):
         Monthly(1).restored({})
+
+
+def test_working_days_leave_out_weekends() -> None:
+    friday = at("2026-01-02T17:00")
+    assert after(Weekdays(), "2026-01-02", 1, 5, 6, -5) == ["2026-01-05", "2026-01-09", "2026-01-12", "2025-12-26"]
+    assert Weekdays().steps(friday, at("2026-01-06T17:00")) == 2
+    for wrong, why in (
+        ("2026-01-03T17:00", "is on a weekend"),
+        ("2026-01-05T16:00", "expected 2026-01-05T17:00:00 or a later day at that time"),
+    ):
+        assert Weekdays().steps(friday, at(wrong)) is None and why in Weekdays().wrong(at(wrong), friday)
+    assert not Weekdays().fits(at("2026-01-04")) and Weekdays().fits(at("1969-12-31"))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from natsr.data.calendar import Floats, Times
-from natsr.data.grids import Monthly, grid_between
+from natsr.data.grids import Even, grid_between
 from natsr.data.series import Series, unknown
 from natsr.data.times import find_times, in_order, is_number, listed
 from natsr.data.written import MISSING, Style, check_names, fits, plain, separator, style_of
@@ -315,7 +315,7 @@ def _on_grid(times: Times, values: Floats, notes: list[str]) -> tuple[int, bool,
         return step, False, times, values
     whole = np.arange(places[-1] + 1)
     gone = f"{len(whole) - len(times)} missing rows were put back as missing values"
-    if isinstance(grid, Monthly):
+    if not isinstance(grid, Even):
         notes.append(f"one row every {grid.named}" + (f"; {gone}" if len(whole) > len(times) else ""))
     elif len(whole) > len(times):
         notes.append(f"{gone} (the step is {step} s)")

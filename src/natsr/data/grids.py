@@ -1,4 +1,4 @@
-"""Where the rows of a series may lie: every so many seconds, or every so many months on one day of the month.
+"""Where rows may lie: every so many seconds, every working day, or every so many months on one day of the month.
 
 One idea for files and for streams: the grid of a file is found in its times (`grid_between`), that of a stream is said
 by its `freq` (`grid_of`), and both are then asked the same questions. Times are seconds since 1970.
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr.data.calendar import Times
+from natsr.data.weekdays import Seconds as Seconds
+from natsr.data.weekdays import Weekdays
 from natsr.types import OptionError, State, StateError
-
-Seconds = npt.NDArray[np.int64]
 
 _HOUR, _DAY = 3600, 86400
 _UNITS = (("week", 7 * _DAY), ("day", _DAY), ("hour", _HOUR), ("minute", 60), ("second", 1))
@@ -27,6 +27,7 @@ _MONTHLY = re.compile(r"(\d*)\s*([MQY])([SE]?)")
 _UNIT_MONTHS = {"M": 1, "Q": 3, "Y": 12}
 _NAMES = {1: "month", 3: "quarter", 12: "year"}
 _FIRST, _LAST = 1, 31
+_TWO_WEEKS = 14 * _DAY
 #: A longer step is a slip of the pen, and times beyond what the calendar can count.
 _LONGEST_YEARS = 1000
 #: A season of more rows than this makes every window long; the next shorter natural period is taken instead.
@@ -274,8 +275,8 @@ def _shown(seconds: int) -> str:
 def grid_of(freq: str | timedelta | np.timedelta64) -> Grid:
     """The grid that a `freq` says.
 
-    `M`, `Q` and `Y` are months, quarters and years on whatever day the rows show; with `S` the first day of the month,
-    with `E` the last.
+    `B` are the days from Monday to Friday. `M`, `Q` and `Y` are months, quarters and years on whatever day the rows
+    show; with `S` the first day of the month, with `E` the last.
 
     >>> grid_of("15min").text, grid_of("Q").text, grid_of("ME").text, grid_of(timedelta(days=1)).text
     ('900s', '3M', '1ME', '86400s')
@@ -285,6 +286,8 @@ def grid_of(freq: str | timedelta | np.timedelta64) -> Grid:
     """
     seconds = months = 0
     ends = ""
+    if isinstance(freq, str) and freq.strip() == "B":
+        return Weekdays()
     if isinstance(freq, str):
         if found := _EVEN.fullmatch(freq.strip()):
             seconds = int(found[1] or 1) * _UNIT_SECONDS[found[2].lower()]
@@ -299,8 +302,8 @@ def grid_of(freq: str | timedelta | np.timedelta64) -> Grid:
         seconds = int(whole.astype(np.int64)) if whole == freq else 0
     if not 0 < seconds + months * 31 * _DAY <= _LONGEST_YEARS * 366 * _DAY or min(seconds, months) < 0:
         raise OptionError(
-            f"freq is {freq!r}, expected whole seconds such as 's', '15min', 'h', 'D' or 'W', or months: 'M', 'Q' or "
-            "'Y', with S for their first day ('MS') or E for their last ('ME')"
+            f"freq is {freq!r}, expected whole seconds such as 's', '15min', 'h', 'D' or 'W', working days: 'B', or "
+            "months: 'M', 'Q' or 'Y', with S for their first day ('MS') or E for their last ('ME')"
         )
     if not months:
         return Even(seconds)
@@ -310,7 +313,8 @@ def grid_of(freq: str | timedelta | np.timedelta64) -> Grid:
 def grid_between(times: Times) -> Grid | None:
     """The grid with the step that is most common between rows, if all of them lie on it.
 
-    Rows on the same day of different months, or on their last days, are as many months apart.
+    Rows on the same day of different months, or on their last days, are as many months apart. Rows a day apart that
+    leave out more than one weekend, and have none on one, are those of working days.
 
     >>> grid_between(np.array(["2026-01-31", "2026-02-28", "2026-03-31"], "datetime64[s]")).text
     '1ME'
@@ -322,6 +326,8 @@ def grid_between(times: Times) -> Grid | None:
     if months > 0 and (monthly := Monthly(months).seen(seconds)).places(seconds) is not None:
         return monthly
     step = _most_common(np.diff(seconds))
+    if step == _DAY and seconds[-1] - seconds[0] >= _TWO_WEEKS and Weekdays().places(seconds) is not None:
+        return Weekdays()
     return Even(step) if step > 0 and Even(step).places(seconds) is not None else None
 
 

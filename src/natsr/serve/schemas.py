@@ -86,8 +86,8 @@ class SeriesIn(BaseModel):
     freq: str = Field(
         "h",
         max_length=20,
-        description="Time between rows: s, 15min, h, D, W; M, Q, Y for months, quarters and years, with S on the first "
-        "day of the month (MS), with E on the last (ME), else on the day that the rows show",
+        description="Time between rows: s, 15min, h, D, W; B for working days; M, Q, Y for months, quarters and years, "
+        "with S on the first day of the month (MS), with E on the last (ME), else on the day that the rows show",
     )
     method: str = Field(Live.method, max_length=50, description="A method's name")
     protocol: Literal["honest", "partial"] = Field("honest", description="When labels are learned")

@@ -91,13 +91,14 @@
   const MONTHS = { 1: "month", 3: "quarter", 12: "year" };
   function every(freq) {
     const count = Number.parseInt(freq, 10);
+    if (freq === "B") return "working day";
     if (freq.includes("M")) return MONTHS[count] || `${count} months`;
     const seconds = count, [size, unit] = UNITS.find(([size]) => seconds % size === 0) || [1, "second"];
     return seconds === size ? unit : `${seconds / size} ${unit}s`;
   }
   // Of rows that are days or more apart the clock says nothing.
   function when(freq, at) {
-    const coarse = freq.includes("M") || Number.parseInt(freq, 10) % 86400 === 0;
+    const coarse = /[BM]/.test(freq) || Number.parseInt(freq, 10) % 86400 === 0;
     return coarse ? showTime(at).replace(", 00:00", "") : showTime(at);
   }
   function spark(values) {
