@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 from benchmarks.serve.harness import moment, rows, uninterrupted
-from sqlalchemy import event, text
+from sqlalchemy import Connection, event, text
 
 from natsr.live import Live, LiveForecast
 from natsr.serve import learners
@@ -38,7 +38,14 @@ class Running:
 
     def __init__(self, state: Path, **more: Any) -> None:
         self.service = Service(ServeSettings(str(state), **{"workers": 2, **more}))
+        self.pragma = ""  # obeyed by every connection from the next transaction on
+        # Before there are threads that connect: SQLAlchemy's list of listeners must not change under them.
+        event.listen(self.service.store.engine, "begin", self._obey)
         self.service.start()
+
+    def _obey(self, connection: Connection) -> None:
+        if self.pragma:
+            connection.exec_driver_sql(f"PRAGMA {self.pragma}")
 
     def __enter__(self) -> Running:
         return self
@@ -197,24 +204,18 @@ def test_requests_at_once_keep_every_row_once(tmp_path: Path) -> None:
         assert running.mean("a") == uninterrupted(RLS, 0, 200, [199])[moment(199)]
 
 
-def _limit(service: Service, pragma: str) -> None:
-    """Have every connection of the service obey a pragma, from the next transaction on."""
-    engine = service.store.engine
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(f"PRAGMA {pragma}"))
-
-
 def test_a_full_disk_is_told_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     with Running(tmp_path) as running:
         running.series("a", RLS)
         running.post("a", 0, 0, 20)
-        _limit(running.service, "max_page_count=1")  # no page more than there are
+        running.pragma = "max_page_count=1"  # no page more than there are
         with pytest.raises(StorageError) as caught:
             for first in range(20, 2000, 200):
                 running.post("a", 0, first, first + 200)
         assert caught.value.status == 507
         kept = running.series("a").tail.seq
         assert "nothing of this request" in caught.value.hint
-        _limit(running.service, "max_page_count=1000000")  # room was made
+        running.pragma = "max_page_count=1000000"  # room was made
         running.post("a", 0, kept, kept + 20)
         assert running.mean("a") == uninterrupted(RLS, 0, kept + 20, [kept + 19])[moment(kept + 19)]
     with Running(tmp_path) as running:
@@ -226,7 +227,7 @@ def test_a_state_that_cannot_be_written_is_told_and_nothing_is_lost(tmp_path: Pa
         running.series("a", RLS)
         running.post("a", 0, 0, 20)
         before = running.mean("a")
-        _limit(running.service, "query_only=ON")
+        running.pragma = "query_only=ON"
         with pytest.raises(StorageError) as caught:
             running.post("a", 0, 20, 30)
         assert caught.value.status == 503
@@ -234,7 +235,7 @@ def test_a_state_that_cannot_be_written_is_told_and_nothing_is_lost(tmp_path: Pa
             running.series("b", RLS)
         assert running.mean("a") == before
         assert running.series("a").tail.seq == 20
-        _limit(running.service, "query_only=OFF")
+        running.pragma = "query_only=OFF"
         assert len(running.post("a", 0, 20, 30).taken) == 10
 
 
