@@ -95,7 +95,22 @@ def streams(results: Path = STREAMS, budget: str = "cheap") -> str:
         for name, by_method in regimes.items():
             rows = [int(by_method[method][key]) for method in METHODS]
             lines.append(f"| {name}: {label} | {' | '.join(str(row) if row >= 0 else 'never' for row in rows)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_behind(regimes)])
+
+
+def _behind(regimes: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+    """How many rows `auto` is behind the best single method after each change, how sure that is, and what it costs."""
+    lines = [
+        "| after the change | rows behind the best single | 5 % to 95 % | error over 300 rows: auto | best single |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, found in regimes.items():
+        behind, single = found["behind"], min(found[method]["later"] for method in METHODS[1:])
+        lines.append(
+            f"| {name} | {behind['rows']:.0f} | {behind['low']:.0f} to {behind['high']:.0f} "
+            f"| {found['auto']['later']:.2f} | {single:.2f} |"
+        )
+    return lines
 
 
 def with_table(text: str, table: str, marks: tuple[str, str] = MARKS) -> str:

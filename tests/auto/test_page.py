@@ -29,7 +29,9 @@ def test_a_result_stands_beside_the_pool_before_it(tmp_path: Path) -> None:
 
 
 def test_streams_whose_truth_is_known_have_their_tables(tmp_path: Path) -> None:
-    regimes = {name: {"before": 0.2, "own": 100, "best": -1} for name in METHODS}
+    regimes = {name: {"before": 0.2, "own": 100, "best": -1, "later": 1.5} for name in METHODS}
+    regimes["auto"]["later"] = 1.25
+    regimes["behind"] = {"rows": 12.0, "low": -3.0, "high": 40.0}
     found = {
         "guard": {f"{name}, H = {h}": 0.0 for name in ("random walk", "constant", "mostly flat") for h in (1, 24)},
         "outliers": {name: {"clean": 0.25, "dirty": 0.5} for name in METHODS},
@@ -43,6 +45,7 @@ def test_streams_whose_truth_is_known_have_their_tables(tmp_path: Path) -> None:
     assert "| with outliers | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 |" in text
     assert "| level: rows until within 10 % of its own error before | 100 | 100 | 100 | 100 | 100 |" in text
     assert "| level: and of the best single's | never | never | never | never | never |" in text
+    assert "| level | 12 | -3 to 40 | 1.25 | 1.50 |" in text
 
 
 def test_auto_stands_beside_the_best_of_ours_and_the_best_reported(tmp_path: Path) -> None:
