@@ -154,23 +154,24 @@ class Client:
             wait: Seconds to wait for the rows sent so far to be learned; without it the forecast may be a few rows old.
         """
         query = {"levels": ",".join(f"{level:g}" for level in levels), "wait": f"{wait:g}"}
-        got = self._json("GET", _path(key, "forecast"), query=query)
-        columns = tuple(got["mean"])
-        intervals = {}
-        for level, ends in got["intervals"].items():
-            pairs = np.array([ends[name] for name in columns], dtype=np.float64)  # (C, H, 2), None becomes NaN
-            intervals[float(level)] = Interval(pairs[:, :, 0].T, pairs[:, :, 1].T)
-        mean = np.array([got["mean"][name] for name in columns], dtype=np.float64).T
-        times = np.array(got["times"], dtype="datetime64[s]")
-        return LiveForecast(np.datetime64(got["origin"], "s"), times, columns, mean, intervals)
+        return _forecast(self._json("GET", _path(key, "forecast"), query=query))
 
-    def history(self, key: str, *, count: int = 200, step: int = 1) -> dict[str, Any]:
-        """The last rows beside what had been expected of each, `step` rows before it came."""
-        return self._json("GET", _path(key, "history"), query={"count": str(count), "step": str(step)})
+    def history(self, key: str, *, count: int = 200, step: int = 1, before: object = None) -> dict[str, Any]:
+        """The last rows, or those before a time, beside what had been expected of each, `step` rows before it came."""
+        return self._json("GET", _path(key, "history"), query={**_last(count, before), "step": str(step)})
 
-    def metrics(self, key: str, *, count: int = 500) -> dict[str, Any]:
-        """Health after each of the last rows learned."""
-        return self._json("GET", _path(key, "metrics"), query={"count": str(count)})
+    def metrics(self, key: str, *, count: int = 500, before: object = None) -> dict[str, Any]:
+        """Health after each of the last rows learned, or of those before a time."""
+        return self._json("GET", _path(key, "metrics"), query=_last(count, before))
+
+    def forecasts(self, key: str, *, count: int = 10, before: object = None) -> list[LiveForecast]:
+        """The last forecasts that were made, or those from before a time, oldest first, with their 90 % intervals."""
+        found = self._json("GET", _path(key, "forecasts"), query=_last(count, before))
+        return [_forecast(one) for one in found["forecasts"]]
+
+    def observations(self, key: str, *, count: int = 100, before: object = None) -> list[dict[str, Any]]:
+        """The last rows kept, or those before a time, oldest first, each with `time`, `values` and its plan."""
+        return list(self._json("GET", _path(key, "observations"), query=_last(count, before))["rows"])
 
     def get(self, key: str) -> dict[str, Any]:
         """A series and how it is doing."""
@@ -245,6 +246,23 @@ class Client:
 
 def _path(key: str, *more: str) -> str:
     return "/".join(["/v1/series", quote(key, safe=""), *more])
+
+
+def _last(count: int, before: object) -> dict[str, str]:
+    """So many of the newest, or of those before a time, as a query."""
+    return {"count": str(count), **({} if before is None else {"before": shown(stamp(before))})}
+
+
+def _forecast(got: Mapping[str, Any]) -> LiveForecast:
+    """From JSON."""
+    columns = tuple(got["mean"])
+    intervals = {}
+    for level, ends in got["intervals"].items():
+        pairs = np.array([ends[name] for name in columns], dtype=np.float64)  # (C, H, 2), None becomes NaN
+        intervals[float(level)] = Interval(pairs[:, :, 0].T, pairs[:, :, 1].T)
+    mean = np.array([got["mean"][name] for name in columns], dtype=np.float64).T
+    times = np.array(got["times"], dtype="datetime64[s]")
+    return LiveForecast(np.datetime64(got["origin"], "s"), times, columns, mean, intervals)
 
 
 def _chunks(rows: Iterable[Given]) -> Iterator[list[dict[str, Any]]]:

@@ -190,7 +190,7 @@ class Live(Settings):
         if self._outside.names and self.method in METHODS and self.method not in NETWORKS:
             raise OptionError(
                 f"method is {self.method!r}, which reads the values only, expected one that reads exogenous and known "
-                f"columns too: {', '.join(reversed(NETWORKS))}"
+                f"columns too, natsr first of all; there are {', '.join(NETWORKS)}"
             )
         enough, extras = self.window + self.horizon, self._outside.width
         self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras, self._grid.season)

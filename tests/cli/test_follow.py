@@ -117,5 +117,3 @@ def test_columns_that_are_read_only_and_plans() -> None:
     assert code == 2 and "did you mean holiday" in said
     code, _, said = follow(told, "--method", "auto", "--known", "holiday")
     assert code == 2 and "reads the values only" in said
-    done = CliRunner().invoke(app, ["run", "x.csv", "--known", "holiday"])
-    assert done.exit_code == 2 and "goes with - only" in done.stderr

@@ -52,6 +52,13 @@ def test_it_forecasts_as_live_does(url: str) -> None:
         assert client.get("a")["observations"] == 30
         assert client.history("a", count=4, step=2)["times"] == [moment(row) for row in range(26, 30)]
         assert client.metrics("a", count=2)["figures"]["rows"] == [29, 30]
+        assert client.history("a", count=2, before=moment(10))["times"] == [moment(8), moment(9)]
+        assert client.metrics("a", count=1, before=np.datetime64(moment(10)))["figures"]["rows"] == [10]
+        assert client.observations("a", count=2, before=moment(3)) == rows(0, 1, 3)
+        made = client.forecasts("a", count=2)
+        assert [str(one.origin) for one in made] == [moment(28), moment(29)] and (made[1].times == expected.times).all()
+        np.testing.assert_allclose(made[1].mean, expected.mean, rtol=1e-6)  # kept as float32
+        np.testing.assert_allclose(made[1].intervals[0.9].low, live.forecast().intervals[0.9].low, rtol=1e-6)
         assert [one["key"] for one in client.series()] == ["a"]
         client.delete("a")
         with pytest.raises(natsr.ServiceError) as caught:

@@ -76,7 +76,7 @@ def beside(settings: Run, methods: Sequence[str]) -> Beside:
     if found.names and not set(methods) & set(NETWORKS):
         raise OptionError(
             f"methods are {', '.join(methods)}, which read the values only, expected one that reads exogenous and "
-            f"known columns too: {', '.join(reversed(NETWORKS))}"
+            f"known columns too, natsr first of all; there are {', '.join(NETWORKS)}"
         )
     asked = () if settings.target == "all" else given.names(settings.target, "target")
     Exogenous(asked, found.exogenous, found.known, settings.horizon)  # refuses a name in two of them
