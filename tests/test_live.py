@@ -640,6 +640,7 @@ def test_arguments_that_make_no_sense_are_refused_at_once() -> None:
         ({"columns": ["a"], "horizon": 0}, "horizon is 0"),
         ({"columns": ["a"], "horizon": 2.5}, "horizon is 2.5, expected a whole number"),
         ({"columns": ["a"], "window": "60"}, "window is '60', expected a whole number"),
+        ({"columns": ["a"], "seed": "x"}, "seed is 'x', expected a whole number"),
         ({"columns": ["a"], "freq": "m"}, "freq is 'm'.*'15min'.*'M'"),
         ({"columns": ["a"], "freq": timedelta(milliseconds=10)}, "whole seconds"),
         ({"columns": ["a"], "freq": "0h"}, "freq is '0h'"),

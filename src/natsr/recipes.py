@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -63,6 +64,8 @@ def make(name: str, task: Task, *, seed: int = 0, options: Options | None = None
     """
     if name not in RECIPES:
         raise OptionError(f"method {name!r} is not known; {nearest(name, list(RECIPES))}")
+    if not isinstance(seed, Integral):
+        raise OptionError(f"seed is {seed!r}, expected a whole number")
     return RECIPES[name](task, Setting(seed, device), options or {})
 
 
