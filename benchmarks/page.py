@@ -214,6 +214,16 @@ what was chosen.
         variants,
     ),
     Section(
+        "A slower average of the curvature",
+        "paper-curvature.jsonl",
+        "benchmarks/paper/curvature.sh",
+        """
+One seed under the protocol `paper` with less weight on new curvature than everywhere above (0.555): what is too high in
+the complete table is not, and the ablation's sign is the paper's. [Decision 0016](decisions/0016-grids.md) says more.
+""",
+        variants,
+    ),
+    Section(
         "K-FAC's update and the theorem's bound",
         "bound.json",
         "make bench-bound",

@@ -7,7 +7,6 @@
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT subsets [...]     the same on ECL7 and Traffic20
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT ablation
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT sensitivity
-#   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT scale             both scales of the ablation at several rates
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT tuning METHOD [--over rate,average,curvature_average]
 #                                                                           on the stream of ETTh1, as published
 set -euo pipefail
@@ -20,7 +19,7 @@ run() {
     echo "$(date +%T) done"
 }
 case $part in
-complete | subsets | ablation | sensitivity | scale)
+complete | subsets | ablation | sensitivity)
     run bench "benchmarks/paper/$part.toml" --device cuda --out "$out/$part-gpu.jsonl" "$@"
     ;;
 tuning)
@@ -29,6 +28,6 @@ tuning)
     run tune --method "$method" --dataset ETTh1 --horizons 1,24,48 --tuned-on test --trials 30 --workers 15 --device cuda \
         --out "$out/tuning-$method.jsonl" "$@"
     ;;
-*) echo "$part is no part, expected complete, subsets, ablation, sensitivity, scale or tuning" >&2 && exit 2 ;;
+*) echo "$part is no part, expected complete, subsets, ablation, sensitivity or tuning" >&2 && exit 2 ;;
 esac
 # cat OUT/complete-gpu.jsonl >> benchmarks/results/paper-complete.jsonl, and so on for the others.
