@@ -219,7 +219,7 @@ what was chosen.
         "benchmarks/paper/curvature.sh",
         """
 One seed under the protocol `paper` with less weight on new curvature than everywhere above (0.555): no figure of the
-fast NatSR is too high, and the ablation's sign on ETTh1 is the paper's. [Decision 0016](decisions/0016-grids.md) says more.
+fast NatSR is too high, and the ablation's sign on ETTh1 is the paper's ([decision 0016](decisions/0016-grids.md)).
 """,
         variants,
     ),
