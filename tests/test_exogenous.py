@@ -214,7 +214,7 @@ def test_names_that_make_no_sense_are_refused() -> None:
         ({"exogenous": ["a"], "known": ["a", "b"]}, "a comes more than once.*need not be in exogenous"),
         ({"known": ["a", "a"]}, "a comes more than once"),
         ({"exogenous": "wind"}, r"exogenous is the text 'wind', expected a list of names: \['wind'\]"),
-        ({"exogenous": ["wind"], "method": "auto"}, "method is 'auto', which reads the values only.*natsr"),
+        ({"exogenous": ["wind"], "method": "rls_mv"}, "method is 'rls_mv', which reads the values only.*auto"),
         ({"known": ["wind"], "method": "rls"}, "method is 'rls', which reads the values only"),
     ]
     for arguments, message in cases:

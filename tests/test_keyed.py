@@ -198,4 +198,30 @@ def test_what_comes_with_a_row_and_what_is_planned_reach_every_key(tmp_path: Pat
         either.observe(at(30), {"a": [1.0, 1.0, 1.0, 0.0]}, {"a": {"holiday": [0, 1]}})
     same(many.forecast(), again.forecast())
     with pytest.raises(OptionError, match="reads the values only"):
-        Fleet(COLUMNS, method="auto", known=["holiday"])
+        Fleet(COLUMNS, method="rls", known=["holiday"])
+
+
+def test_auto_reads_what_is_known_in_a_fleet_too(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"horizon": 2, "window": 4, "freq": "h", "known": ["holiday"]}
+    settings |= {"method": "auto", "options": {"budget": "cheap"}}
+    many = Fleet(["load"], **settings)
+    alone = {key: Live(["load"], rescale=False, **settings) for key in ("a", "b")}
+
+    def taken(fleet: Fleet, hour: int) -> None:
+        fleet.observe(at(hour), rows_at(hour), {key: {"holiday": [hour % 3, hour % 2]} for key in alone})
+
+    def rows_at(hour: int) -> dict[str, list[float]]:
+        return {key: [float((hour * (3 + place)) % 7), float(hour % 5 == 0)] for place, key in enumerate(alone)}
+
+    for hour in range(30):
+        taken(many, hour)
+        for key, one in alone.items():
+            one.observe(at(hour), rows_at(hour)[key], {"holiday": [hour % 3, hour % 2]})
+    same(many.forecast(), {key: one.forecast() for key, one in alone.items()}, 0)
+    assert all("weight_natsr_outside" in health for health in many.health().values())
+    many.save(tmp_path)
+    again = Fleet.load(tmp_path)
+    for hour in range(30, 40):
+        taken(many, hour)
+        taken(again, hour)
+        same(many.forecast(), again.forecast(), 0)

@@ -186,7 +186,7 @@ def panel(
     if budget != "cheap":
         groups += networks(task, clock, seed)
     if budget == "all":
-        plain = replace(task, features=0)
+        plain = replace(task, features=0, outside=0)
         reader, made = Reader(plain), in_step([make(plain) for make in (members or {}).values()])
         pairs = zip((members or {}).items(), made, strict=True)
         groups += [Member(name, reader, make, forecaster) for (name, make), forecaster in pairs]

@@ -79,7 +79,7 @@ class Fleet(Settings):
         seed: Of everything random, in each series.
         options: Settings of the method that differ from its defaults.
         on_late: `refuse` late and duplicate rows with an error, or `ignore` and count them.
-        exogenous: Names of columns that come with each row and are inputs only; for methods with a network.
+        exogenous: Names of columns that come with each row and are inputs only; for `auto` and networks.
         known: The same for columns whose future is known.
         keys: The keys that may come; without them, whoever comes joins.
         stepping: `together`, `apart`, or `auto`: what a short measurement finds to be faster on this machine.

@@ -27,7 +27,7 @@ from natsr.forecasters.base import Progress, silent
 from natsr.histories import history_of
 from natsr.intake import regular, row_values, shown, stamp, steps_after, times_of
 from natsr.phases import Interval, Units, Warm, branch, check_levels, described
-from natsr.recipes import METHODS, NETWORKS, make
+from natsr.recipes import METHODS, READERS, make
 from natsr.rescale import Renewed
 from natsr.streams import Feed, Rows, check_protocol
 from natsr.types import DataError, Option, OptionError, State, StateError, Task
@@ -180,23 +180,23 @@ class Live(Settings):
         if self.on_late not in ("refuse", "ignore"):
             raise OptionError(f"on_late is {self.on_late!r}, expected refuse or ignore")
         self._grid = grid_of(self.freq)  # and what the rows have shown of it
-        task = self._task(features=0)
+        task = self._task()
         Feed(task, check_protocol(self.protocol))  # refuses a protocol that needs the future
         make(self.method, task, seed=self.seed, options=self.options)  # an unknown name is told now, not after a day
         self._longest_gap = task.reach + task.horizon
         self._outside = Exogenous(self.columns, self.exogenous, self.known, self.horizon)
         self.exogenous, self.known = self._outside.exogenous, self._outside.known
         self._names = (*self.columns, *self._outside.names)
-        if self._outside.names and self.method in METHODS and self.method not in NETWORKS:
+        if self._outside.names and self.method in METHODS and self.method not in READERS:
             raise OptionError(
                 f"method is {self.method!r}, which reads the values only, expected one that reads exogenous and known "
-                f"columns too, natsr first of all; there are {', '.join(NETWORKS)}"
+                f"columns too, auto first of all; there are {', '.join(READERS)}"
             )
         enough, extras = self.window + self.horizon, self._outside.width
         self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras, self._grid.season)
 
-    def _task(self, features: int) -> Task:
-        return Task(self.window, self.horizon, len(self.columns), features, self._grid.season)
+    def _task(self, calendar: int = 0, extras: int = 0) -> Task:
+        return Task(self.window, self.horizon, len(self.columns), calendar + extras, self._grid.season, extras)
 
     def warm_up(
         self,
@@ -300,7 +300,7 @@ class Live(Settings):
         return warm
 
     def _fresh(self, units: Units) -> Warm:
-        task = self._task(len(units.calendar.names) + len(units.extras.mean))
+        task = self._task(len(units.calendar.names), len(units.extras.mean))
         forecaster = make(self.method, task, seed=self.seed, options=self.options)
         return Warm(forecaster, Feed(task, check_protocol(self.protocol)), units)
 

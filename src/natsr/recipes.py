@@ -18,6 +18,7 @@ from natsr.baselines import FsnetOptions, NetworkOptions, OnenetOptions
 from natsr.fleet.choice import beside
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.finish import AdamW, Sgd
+from natsr.forecasters.joint import Joint
 from natsr.forecasters.linear import MultivariateRLS, RecursiveLeastSquares
 from natsr.forecasters.naive import LastValue, RunningMean, Seasonal
 from natsr.forecasters.natural import Damped, Natural, NaturalOptions, Probe
@@ -349,15 +350,21 @@ class AutoOptions:
 
 @recipe
 def auto(task: Task, setting: Setting, options: Options) -> Forecaster:
-    """Many experts, mixed online by how each does: no choice to make, nothing to tune."""
+    """Many experts, mixed online by how each does: no choice to make, nothing to tune.
+
+    They read the values. Where columns come beside them, NatSR, which reads those too, is mixed in.
+    """
     members = {name: partial(make, name, seed=setting.seed, device=setting.device) for name in ("natsr", "natsr_fast")}
     chosen = parsed(AutoOptions(), options)
-    return Pool(task, partial(panel, budget=chosen.budget, seed=setting.seed, members=members, in_step=beside))
+    pool = Pool(task, partial(panel, budget=chosen.budget, seed=setting.seed, members=members, in_step=beside))
+    return Joint(task, pool, members["natsr"](task)) if task.outside else pool
 
 
 METHODS = tuple(RECIPES)
 #: Methods that train a network.
 NETWORKS = ("frozen", "ogd", "er", "derpp", "fsnet", "fsnet_mae", "onenet", "onenet_mae", "natsr", "natsr_fast")
+#: Methods that read columns beside the values.
+READERS = ("auto", *NETWORKS)
 #: Methods that learn nothing online, and so have the same forecasts under every protocol.
 UNTAUGHT = ("last_value", "seasonal", "frozen")
 

@@ -51,6 +51,7 @@ class Task:
         channels: Values to forecast in each row, `C`; the first `C` inputs of a row are these values.
         features: Inputs of a row that are known in advance (calendar), `F`; they follow the values.
         season: Rows in the stream's main period, for seasonal methods (24 for hourly data).
+        outside: How many of the features came with the row (exogenous columns and plans) rather than from its time.
     """
 
     window: int
@@ -58,6 +59,7 @@ class Task:
     channels: int
     features: int = 0
     season: int = 1
+    outside: int = 0
 
     def __post_init__(self) -> None:
         for name in ("window", "horizon", "channels", "season"):
@@ -68,6 +70,8 @@ class Task:
                 raise OptionError(f"{name} is {value}, expected at least 1")
         if self.features < 0:
             raise OptionError(f"features is {self.features}, expected 0 or more")
+        if not 0 <= self.outside <= self.features:
+            raise OptionError(f"outside is {self.outside}, expected 0 or more, and at most features, {self.features}")
 
     @property
     def reach(self) -> int:

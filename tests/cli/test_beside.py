@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def run(path: Path, *arguments: str) -> tuple[int, str]:
-    usual = ["--horizon", "1", "--out", str(path.parent), *(SMALL if "rls" not in arguments else ())]
+    usual = ["--horizon", "1", "--out", str(path.parent), *(() if {"rls", "auto"} & set(arguments) else SMALL)]
     done = CliRunner().invoke(app, ["run", str(path), *usual, *arguments])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -65,6 +65,16 @@ def test_what_is_known_helps_and_is_not_forecast(table: Path) -> None:
     assert found["both"]["er"] < 0.75 * found["wind"]["er"] < 0.75 * 0.9 * found["alone"]["er"]
     assert found["both"]["rls"] == found["alone"]["rls"]
     assert "wind, holiday, read by er and not forecast; rls read the values only" in said
+
+
+def test_auto_reads_them_and_says_so(table: Path) -> None:
+    asked, found = ("--target", "load", "--methods", "auto", "--budget", "cheap", "--window", "8"), {}
+    for name, more in (("alone", ()), ("both", ("--exogenous", "wind", "--known", "holiday"))):
+        code, said = run(table, *asked, *more)
+        assert code == 0, said
+        found[name] = scores(table.parent)["auto"]["mase"]
+    assert found["both"] < 0.8 * found["alone"]
+    assert "auto is made of natsr_outside" in said and (table.parent / "report.html").exists()
 
 
 def test_without_targets_all_others_are_forecast(table: Path) -> None:

@@ -115,5 +115,17 @@ def test_columns_that_are_read_only_and_plans() -> None:
     assert "expected 2" in refused[1][-1]["refused"]
     code, _, said = follow(told, *small, "--known", "holidays")
     assert code == 2 and "did you mean holiday" in said
-    code, _, said = follow(told, "--method", "auto", "--known", "holiday")
+    code, _, said = follow(told, "--method", "rls", "--known", "holiday")
     assert code == 2 and "reads the values only" in said
+
+
+def test_auto_reads_them_and_goes_on(tmp_path: Path) -> None:
+    asked = ("--method", "auto", "--set", "budget=cheap", "--exogenous", "wind", "--known", "holiday")
+    given = [{**row, "wind": row["a"] % 3, "holiday": place % 5 == 0} for place, row in enumerate(rows(0, 40))]
+    plans = [[(place + ahead) % 5 == 0 for ahead in (1, 2)] for place in range(40)]
+    told = [json.dumps({**row, "future": {"holiday": plan}}) for row, plan in zip(given, plans, strict=True)]
+    code, answers, _ = follow(told, *asked)
+    assert code == 0 and len(answers) == 40 and all(list(answer["mean"]) == ["a"] for answer in answers)
+    state = ("--state", str(tmp_path / "state"))
+    assert follow(told[:25], *asked, *state)[1] == answers[:25]
+    assert follow(told[25:], *asked, *state)[1] == answers[25:]

@@ -33,12 +33,14 @@ def client(tmp_path: Path) -> Iterator[httpx.Client]:
         yield made
 
 
-def test_the_service_forecasts_as_live_does(client: httpx.Client) -> None:
-    live = natsr.Live(["load"], **SETTINGS)
+@pytest.mark.parametrize("method", ["ogd", "auto"])
+def test_the_service_forecasts_as_live_does(client: httpx.Client, method: str) -> None:
+    settings = SETTINGS if method == "ogd" else {**SETTINGS, "method": "auto", "options": {"budget": "cheap"}}
+    live = natsr.Live(["load"], **settings)
     with natsr.Client(str(client.base_url)) as caller:
-        said = caller.put("a", ["load"], **SETTINGS)
+        said = caller.put("a", ["load"], **settings)
         assert (said["exogenous"], said["known"]) == (["wind"], ["holiday"])
-        assert caller.put("a", ["load"], **SETTINGS)["key"] == "a"
+        assert caller.put("a", ["load"], **settings)["key"] == "a"
         for row in range(25):
             time, values, future = given(row)
             live.observe(time, values, future)
@@ -67,7 +69,7 @@ def test_the_service_forecasts_as_live_does(client: httpx.Client) -> None:
 def test_what_makes_no_sense_is_refused(client: httpx.Client) -> None:
     body = {"columns": ["load"], **SETTINGS}
     for more, word in (
-        ({"method": "auto", "options": {}}, "reads the values only"),
+        ({"method": "rls", "options": {}}, "reads the values only"),
         ({"known": ["load"]}, "more than once"),
         ({"known": [f"k{number}" for number in range(300)]}, "columns"),
         ({"window": 2000, "exogenous": ["a", "b"]}, "window times columns"),

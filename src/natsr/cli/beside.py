@@ -16,7 +16,7 @@ from natsr.cli.run import Run
 from natsr.data.series import Prepared, Series
 from natsr.exogenous import Exogenous
 from natsr.phases import WILD
-from natsr.recipes import NETWORKS
+from natsr.recipes import READERS
 from natsr.streams import Rows
 from natsr.types import OptionError
 
@@ -43,8 +43,8 @@ class Beside:
 
     def said(self, methods: Sequence[str]) -> str:
         """Who reads them, for people."""
-        readers = [name for name in methods if name in NETWORKS]
-        others = [name for name in methods if name not in NETWORKS]
+        readers = [name for name in methods if name in READERS]
+        others = [name for name in methods if name not in READERS]
         alone = f"; {', '.join(others)} read the values only" if others else ""
         return f"{', '.join(self.names)}, read by {', '.join(readers)} and not forecast{alone}"
 
@@ -62,7 +62,7 @@ class Beside:
         features = outside.history(whole.select(self.names).values, np.full((horizon, len(self.known)), np.nan))
         scaled = outside.scaling(features[: data.borders.train]).held(features, WILD)
         inputs = torch.cat([data.rows.inputs, torch.from_numpy(scaled).to(data.rows.inputs.dtype)], dim=1)
-        return replace(data, rows=Rows(inputs, data.rows.truth))
+        return replace(data, rows=Rows(inputs, data.rows.truth), outside=outside.width)
 
 
 def beside(settings: Run, methods: Sequence[str]) -> Beside:
@@ -73,10 +73,10 @@ def beside(settings: Run, methods: Sequence[str]) -> Beside:
     """
     told = {"exogenous": settings.exogenous, "known": settings.known}
     found = Beside(**{what: given.names(text, what) for what, text in told.items() if text})
-    if found.names and not set(methods) & set(NETWORKS):
+    if found.names and not set(methods) & set(READERS):
         raise OptionError(
             f"methods are {', '.join(methods)}, which read the values only, expected one that reads exogenous and "
-            f"known columns too, natsr first of all; there are {', '.join(NETWORKS)}"
+            f"known columns too, auto first of all; there are {', '.join(READERS)}"
         )
     asked = () if settings.target == "all" else given.names(settings.target, "target")
     Exogenous(asked, found.exogenous, found.known, settings.horizon)  # refuses a name in two of them

@@ -28,6 +28,7 @@ from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, Series, check_length, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster
+from natsr.forecasters.joint import Joint
 from natsr.forecasters.pool import Pool
 from natsr.metrics import Scores
 from natsr.report.page import write
@@ -93,7 +94,7 @@ def replay(settings: Run) -> None:
     write(out / "report.html", report)
     output().print(as_text(results))
     for name, forecaster in plan.forecasters.items():
-        if isinstance(forecaster, Pool):
+        if isinstance(forecaster, Pool | Joint):
             note(f"{name} is made of {shares(forecaster.weights())}")
     note(f"written: {out / 'report.html'}, {out / 'forecasts.csv'}, {out / 'results.jsonl'}")
     if any(result.error is not None for result in results):

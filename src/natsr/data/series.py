@@ -179,11 +179,12 @@ class Prepared:
     season: int
     series: Series
     calendar: Calendar
+    outside: int = 0  # features behind those of the calendar
 
     def task(self, window: int, horizon: int) -> Task:
         """The task on this stream, with its channels, features and season filled in."""
         channels = len(self.series.columns)
-        task = Task(window, horizon, channels, self.rows.inputs.shape[1] - channels, self.season)
+        task = Task(window, horizon, channels, self.rows.inputs.shape[1] - channels, self.season, self.outside)
         check_length(self.series, window, horizon)
         return task
 
