@@ -31,6 +31,7 @@ class Forecaster(abc.ABC):
 
     `forecast` is pure: no weight, buffer or random state changes. `learn` (and `warm_up`, once, before the stream) is
     the only thing that changes state. NaN in a target means unknown and must be left out.
+    (`natsr.forecasters.joint` keeps a note of what it answered, by which it is judged later, and says why.)
     """
 
     task: Task

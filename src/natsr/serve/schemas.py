@@ -64,7 +64,6 @@ class SeriesIn(BaseModel):
                     "columns": ["load"],
                     "horizon": 3,
                     "freq": "D",
-                    "method": "natsr",
                     "exogenous": ["wind"],
                     "known": ["holiday"],
                 },
@@ -76,7 +75,7 @@ class SeriesIn(BaseModel):
     exogenous: list[Name] = Field(
         default_factory=list,
         max_length=1000,
-        description="Columns that come with each row and are inputs only; for methods with a network",
+        description="Columns that come with each row and are inputs only; for auto and networks",
     )
     known: list[Name] = Field(
         default_factory=list, max_length=1000, description="The same for columns whose future is known, such as a plan"
