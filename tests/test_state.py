@@ -363,3 +363,11 @@ def test_arrays_that_do_not_all_fit_stay_as_they_are() -> None:
     assert all(array.all() for array in arrays.values())
     arrays["first"][0] = 7.0
     assert torch.equal(torch.as_tensor(state["first"]), torch.ones(2, dtype=torch.float64))
+
+
+def test_a_tensor_of_a_state_has_the_shape_that_is_expected() -> None:
+    state: State = {"rows": torch.ones(5, 2), "count": 3}
+    assert states.tensor_of(state, "rows", (None, 2)) is state["rows"]
+    for name, shape in (("rows", (None, 3)), ("rows", (5,)), ("count", ()), ("other", (None, 2))):
+        with pytest.raises(StateError, match=rf"{name} is .*, expected an array of shape .*; is it the same task\?"):
+            states.tensor_of(state, name, shape)

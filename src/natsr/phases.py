@@ -23,6 +23,7 @@ from natsr.forecasters.base import Forecast, Forecaster, Progress
 from natsr.health import Tally
 from natsr.intake import times_of
 from natsr.rescale import Watch
+from natsr.state import tensor_of
 from natsr.streams import Feed, Rows, Step, Windows
 from natsr.types import Example, OptionError, State, StateError
 
@@ -289,14 +290,7 @@ def tensors(**arrays: Array) -> State:
 
 def array(state: State, name: str, shape: tuple[int | None, ...]) -> Array:
     """An array of a state, if it has this shape; `None` stands for any length."""
-    value = state.get(name)
-    fits = isinstance(value, Tensor) and value.ndim == len(shape)
-    if not (
-        isinstance(value, Tensor) and fits and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
-    ):
-        got = tuple(value.shape) if isinstance(value, Tensor) else value
-        raise StateError(f"{name} is {got}, expected an array of shape {shape}; is it the same task?")
-    found: Array = value.double().numpy().copy()
+    found: Array = tensor_of(state, name, shape).double().numpy().copy()
     return found
 
 

@@ -118,6 +118,21 @@ def of_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> State:
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
+def tensor_of(state: State, name: str, shape: tuple[int | None, ...]) -> Tensor:
+    """A tensor of a state, if it has this shape; `None` stands for any length.
+
+    Raises:
+        StateError: It is not there, or of another shape.
+    """
+    value = state.get(name)
+    there = tuple(value.shape) if isinstance(value, Tensor) else ()
+    fits = len(there) == len(shape) and all(n in (None, m) for n, m in zip(shape, there, strict=True))
+    if not isinstance(value, Tensor) or not fits:
+        got = there if isinstance(value, Tensor) else value
+        raise StateError(f"{name} is {got}, expected an array of shape {shape}; is it the same task?")
+    return value
+
+
 def into_arrays(state: State, arrays: Mapping[str, npt.NDArray[Any]], whose: str) -> None:
     """Write what `of_arrays` gave back into the arrays; whatever does not fit changes none of them.
 

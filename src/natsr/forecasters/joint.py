@@ -20,6 +20,7 @@ from natsr.aggregate import MLPoly
 from natsr.experts.past import Array
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.pool import COMPARED, Pool
+from natsr.state import tensor_of
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
@@ -142,12 +143,12 @@ class Joint(Forecaster):
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave; whatever does not fit leaves everything as it was."""
         task = self.task
-        ends = _tensor(state, "ends", (None, min(task.reach, COMPARED), task.inputs))
-        said = _tensor(state, "said", (len(ends), 3, task.horizon, task.channels))
+        ends = tensor_of(state, "ends", (None, min(task.reach, COMPARED), task.inputs))
+        said = tensor_of(state, "said", (len(ends), 3, task.horizon, task.channels))
         if len(ends) > task.horizon + 1:
             raise StateError(f"the state holds {len(ends)} forecasts that wait, expected at most {task.horizon + 1}")
         mixture, arrays = _part(state, "mixture"), self._mixture.arrays()
-        weights = {name: _tensor(mixture, name, values.shape) for name, values in arrays.items()}
+        weights = {name: tensor_of(mixture, name, values.shape) for name, values in arrays.items()}
         self._load_both(_part(state, "pool"), _part(state, "reader"))
         for name, values in arrays.items():
             np.copyto(values, weights[name].cpu().numpy(), casting="same_kind")
@@ -172,14 +173,3 @@ def _part(state: State, name: str) -> State:
             f"the state lacks its {name}; it belongs to another method, or to a stream without such columns"
         )
     return part
-
-
-def _tensor(state: State, name: str, shape: tuple[int | None, ...]) -> Tensor:
-    value = state.get(name)
-    fits = isinstance(value, Tensor) and value.ndim == len(shape)
-    if not (
-        isinstance(value, Tensor) and fits and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
-    ):
-        got = tuple(value.shape) if isinstance(value, Tensor) else value
-        raise StateError(f"{name} is {got}, expected a tensor of shape {shape}; is it the same task?")
-    return value
