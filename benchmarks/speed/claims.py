@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,9 +27,9 @@ class Claim(NamedTuple):
     reached: bool | None  # unknown while nothing was measured
 
 
-def claims(sections: dict[str, Section], curved: Path, fleet: Path | None = None) -> list[Claim]:
-    """All of them, in the order they were asked in; `fleet` is what `benchmarks.speed.fleet` wrote."""
-    together = _fleet(sections) if fleet is None or not fleet.exists() else _one_call(json.loads(fleet.read_text()))
+def claims(sections: dict[str, Section], curved: Path, fleets: Sequence[dict[str, Any]] = ()) -> list[Claim]:
+    """All of them, in the order they were asked in; `fleets` is what `benchmarks.speed.fleet` wrote, by machine."""
+    together = [claim for fleet in fleets for claim in _one_call(fleet)] or _fleet(sections)
     found = [*_steps(sections), *_same(sections), *together, *_memory(sections), *_start(sections)]
     if (seen := effect(curved)) is not None:
         worse, over = seen

@@ -16,6 +16,8 @@ steps, about as often as on the streams of the benchmark, at moments of its own.
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet             measures, and writes results and page
     OMP_NUM_THREADS=1 python -m benchmarks.speed.fleet --rounds 0  writes the page from the results that are there
+
+Another machine has a file of its own: `--out benchmarks/results/fleet-<name>.json`.
 """
 
 from __future__ import annotations
@@ -180,17 +182,28 @@ def table(rows: Sequence[dict[str, str | float]]) -> str:
     return "\n".join(lines)
 
 
-def paged(page: str, content: dict[str, Any]) -> str:
-    """The page with the results in their place."""
+def machines(results: Path = OUT.parent) -> list[dict[str, Any]]:
+    """What was measured on each machine, that with the fewest cores first."""
+    found = [json.loads(path.read_text()) for path in results.glob("fleet-*.json")]
+    return sorted(found, key=lambda content: int(content["machine"]["cores"]))
+
+
+def where(content: dict[str, Any]) -> str:
+    """The machine, and how it was measured there."""
     machine, rounds = content["machine"], max(row["rounds"] for row in content["rows"])
-    where = f"""\
+    return f"""\
 On {machine["cores"]} cores of {machine["cpu"]} ({machine["vectors"]}, torch {machine["torch"]}), with a load of
 {machine["load"]} when it began, on {machine["day"]}: {content["learners"]} learners, milliseconds of one step and one
 forecast of all of them. The processor's time is that of the median of {rounds} rounds (torch: a fourth of them), the
 time that passed that of the fastest. Where the load is above the number of cores, others were at work, and the time
 that passed says little."""
+
+
+def paged(page: str, contents: Sequence[dict[str, Any]]) -> str:
+    """The page with the results in their place."""
     before, rest = page.split(BEGIN)
-    return "\n".join([before + BEGIN, "", where, "", table(content["rows"]), "", END + rest.split(END)[1]])
+    parts = [text for content in contents for text in (where(content), "", table(content["rows"]), "")]
+    return "\n".join([before + BEGIN, "", *parts, END + rest.split(END)[1]])
 
 
 def main() -> None:
@@ -206,9 +219,8 @@ def main() -> None:
         rows = [row for method in given.methods.split(";") for row in measure(method, given.rounds, given.cores)]
         new = {"machine": machine, "learners": LEARNERS, "options": SMALL, "rows": rows}
         given.out.write_text(json.dumps(new, indent=1) + "\n")
-    content = json.loads(given.out.read_text())
-    PAGE.write_text(paged(PAGE.read_text(), content))
-    sys.stdout.write(table(content["rows"]) + "\n")
+    PAGE.write_text(paged(PAGE.read_text(), machines()))
+    sys.stdout.write(table(json.loads(given.out.read_text())["rows"]) + "\n")
 
 
 if __name__ == "__main__":

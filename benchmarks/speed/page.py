@@ -1,6 +1,6 @@
 """Write `docs/speed.md` and its figures from the stored results: `make bench-speed-page`.
 
-The page is a function of `speed.json`, `curvature.json`, `fleet-cpu.json` and `speed-gpu.json` in `benchmarks/results`;
+The page is a function of `speed.json`, `curvature.json`, `fleet-*.json` and `speed-gpu.json` in `benchmarks/results`;
 `tests/speed/test_page.py` fails when it is stale.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.speed import gpu_page
 from benchmarks.speed.claims import Claim, claims
 from benchmarks.speed.curved import curvature
+from benchmarks.speed.fleet import machines
 from benchmarks.speed.floor import STAGES
 from benchmarks.speed.growth import AXES
 from benchmarks.speed.steps import RARE, number, with_means
@@ -26,8 +27,8 @@ MISSING = ["**Missing:** there are no such results yet.", ""]
 HEAD = """# Speed
 
 What one online step costs, and what of that could still go. Written by `make bench-speed-page` from
-`benchmarks/results/speed.json`, and `curvature.json`, `fleet-cpu.json` and `speed-gpu.json` beside it; nothing here is
-edited by hand.
+`benchmarks/results/speed.json`, and `curvature.json`, `fleet-cpu.json`, `fleet-h200.json` and `speed-gpu.json` beside
+it; nothing here is edited by hand.
 
 Every step is timed in one process beside two references, in turns, so that the machine's noise falls on all of them:
 
@@ -254,9 +255,8 @@ def agrees(sections: dict[str, Section]) -> list[str]:
 def rendered(results: Path = RESULTS, curved: Path = CURVATURE) -> str:
     """The page, from results."""
     sections = read(results)
-    fleet = results.with_name("fleet-cpu.json") if sections else None
     gpu = gpu_page.content(results.with_name("speed-gpu.json"))
-    found = [*claims(sections, curved, fleet), *gpu_page.claims(gpu)]
+    found = [*claims(sections, curved, machines(results.parent) if sections else ()), *gpu_page.claims(gpu)]
     parts = [HEAD, *asked(found), *every_step(sections), *where(sections), *grows(sections), *gpu_page.section(gpu)]
     parts += [*remembers(sections), *agrees(sections), *curvature(curved)]
     return "\n".join(parts).rstrip() + "\n"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -49,7 +52,6 @@ def test_learners_in_one_call_are_learners_alone(method: str, protocol: Protocol
     alone, fleet = made(method, "float32"), Compiled(made(method, "float32"), threads=2)
     assert farthest(alone, fleet, moments(protocol)) < CLOSE
     same_counts(alone, fleet)
-    fleet.workers.close()
 
 
 @needs_c
@@ -298,3 +300,35 @@ def test_without_c_learners_are_stepped_otherwise(monkeypatch: pytest.MonkeyPatc
     assert isinstance(crew.place(0)[0], Apart)
     with pytest.raises(OptionError, match="not compiled"):
         Compiled(made("er", "float32"))
+
+
+FORKED = """
+import os, sys
+import torch
+from natsr import Task, make
+from natsr.fleet import Compiled
+from natsr.types import Example
+
+task = Task(window=8, horizon=2, channels=1)
+small = {"width": 8, "top": 8, "depth": 2}
+fleet = Compiled([make("er", task, seed=seed, options=small) for seed in range(5)], threads=3)
+example = Example(torch.ones(1, 8, 1), torch.ones(1, 2, 1))
+
+def stepped():
+    fleet.learn([example] * 5)
+    return sum(answer is not None for answer in fleet.forecast([example.window] * 5))
+
+found = [stepped(), stepped()]
+if child := os.fork():
+    assert os.waitpid(child, 0) == (child, 0)
+print(*found, stepped())
+sys.stdout.flush()
+"""
+
+
+@needs_c
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked off here")
+def test_a_process_that_was_forked_off_has_threads_of_its_own_and_both_end() -> None:
+    command = [sys.executable, "-c", FORKED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.splitlines() == ["5 5 5", "5 5 5"]  # the child's, and then its parent's

@@ -52,7 +52,6 @@ typedef struct cone {
     int32_t *owner; /* the example of each row of the last backward pass */
 } cone;
 
-#define EXPORT __attribute__((visibility("default")))
 #define PIECE 96 /* rows of inputs that are weighted at once */
 
 #define AT_ONCE 8192 /* numbers of a gradient that are made and used at once, so that they stay in the nearest cache */

@@ -8,10 +8,12 @@
 #ifndef NATSR_KERNELS_H
 #define NATSR_KERNELS_H
 
-#define NATSR_ABI 1 /* as in natsr.native.build */
+#define NATSR_ABI 2 /* as in natsr.native.build */
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
 
 #if defined(__AVX512F__)
 #define VL 16 /* numbers in a vector */

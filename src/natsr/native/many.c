@@ -346,15 +346,34 @@ static enum verdict learn(desk *d, learner *s, turn *t)
     return verdict;
 }
 
-/* Turns that wait, until there are none left; `next` is shared by all workers. */
-void many_learn(desk *d, learner *all, turn *turns, int64_t count, int64_t *next)
+/* What all workers go through: each takes the next one that waits. */
+typedef struct {
+    desk **desks;
+    const frame *f;
+    learner *all;
+    turn *turns;
+    question *asked;
+    int64_t count, next;
+} work;
+
+static int taken(work *w, int64_t *i) { return (*i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED)) < w->count; }
+
+static void learn_some(void *given, int64_t worker)
 {
-    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;)
-        if (turns[i].verdict == WAITING) {
-            const enum verdict verdict = learn(d, all + i, turns + i);
-            all[i].refused += verdict == REFUSED, all[i].restored += verdict == RESTORED;
-            turns[i].verdict = verdict;
+    work *w = given;
+    for (int64_t i; taken(w, &i);)
+        if (w->turns[i].verdict == WAITING) {
+            const enum verdict verdict = learn(w->desks[worker], w->all + i, w->turns + i);
+            w->all[i].refused += verdict == REFUSED, w->all[i].restored += verdict == RESTORED;
+            w->turns[i].verdict = verdict;
         }
+}
+
+/* Turns that wait, until there are none left. */
+void many_learn(crew *c, desk **desks, int64_t workers, learner *all, turn *turns, int64_t count)
+{
+    work w = {.desks = desks, .all = all, .turns = turns, .count = count};
+    crew_run(c, workers, learn_some, &w);
 }
 
 void many_remember(const desk *d, const learner *all, const turn *turns, const entry *entries, int64_t count)
@@ -371,20 +390,29 @@ void many_remember(const desk *d, const learner *all, const turn *turns, const e
     }
 }
 
-/* Forecasts of those who have a window; `examples` becomes -1 where there was no memory for them. */
-void many_forecast(desk *d, const frame *f, const learner *all, question *asked, int64_t count, int64_t *next)
+static void forecast_some(void *given, int64_t worker)
 {
+    work *w = given;
+    desk *d = w->desks[worker];
     const cone *c = d->c;
-    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) {
-        question *q = asked + i;
+    const frame *f = w->f;
+    for (int64_t i; taken(w, &i);) {
+        question *q = w->asked + i;
         if (!q->examples)
             continue;
         const int roomy = make_room(d, q->examples);
         for (long e = 0; roomy && e < q->examples; e++)
             read_window(c, f, q->raw_window + e * f->reach * c->inputs, d->window + e * c->window * c->inputs);
-        if (!roomy || !cone_forward(d->c, all[i].w, d->window, (int32_t)q->examples, NULL, q->output))
+        if (!roomy || !cone_forward(d->c, w->all[i].w, d->window, (int32_t)q->examples, NULL, q->output))
             q->examples = -1;
         for (long e = 0; e < q->examples; e++)
             write_output(c, f, q->raw_window + e * f->reach * c->inputs, q->output + e * c->outputs);
     }
+}
+
+/* Forecasts of those who have a window; `examples` becomes -1 where there was no memory for them. */
+void many_forecast(crew *c, desk **desks, int64_t workers, const frame *f, learner *all, question *asked, int64_t count)
+{
+    work w = {.desks = desks, .f = f, .all = all, .asked = asked, .count = count};
+    crew_run(c, workers, forecast_some, &w);
 }

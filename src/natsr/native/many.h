@@ -6,6 +6,7 @@
 #ifndef NATSR_MANY_H
 #define NATSR_MANY_H
 
+#include "crew.h"
 #include "curve.h"
 
 /* A and G of each layer, or their inverses, and the head's G. */
@@ -73,8 +74,9 @@ EXPORT void many_sizes(int64_t *sizes);
 EXPORT desk *desk_new(const int32_t *sizes, const int32_t *convs);
 EXPORT void desk_free(desk *d);
 EXPORT void many_read(const desk *d, const frame *f, turn *turns, int64_t count);
-EXPORT void many_learn(desk *d, learner *all, turn *turns, int64_t count, int64_t *next);
+EXPORT void many_learn(crew *c, desk **desks, int64_t workers, learner *all, turn *turns, int64_t count);
 EXPORT void many_remember(const desk *d, const learner *all, const turn *turns, const entry *entries, int64_t count);
-EXPORT void many_forecast(desk *d, const frame *f, const learner *all, question *asked, int64_t count, int64_t *next);
+EXPORT void many_forecast(crew *c, desk **desks, int64_t workers, const frame *f, learner *all, question *asked,
+                          int64_t count);
 
 #endif

@@ -7,8 +7,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
 from natsr.native.build import NativeError
@@ -159,7 +158,8 @@ def check_sizes(library: ctypes.CDLL) -> None:
 class Workers:
     """Threads that work through learners in C, each at a desk of its own; who calls is one of them.
 
-    C lets go of Python's lock, so nobody waits for anybody: each takes the next learner until none is left.
+    C lets go of Python's lock and wakes the threads, which wait in C, so nobody waits for anybody: each takes the next
+    learner until none is left.
 
     Args:
         library: The compiled step.
@@ -175,60 +175,44 @@ class Workers:
             raise OptionError(f"threads is {threads}, expected at least 1")
         check_sizes(library)
         self.library, self.threads = library, threads
-        self._plan = tuple((ctypes.c_int32 * len(part))(*part) for part in plan)
         self._reading = ctypes.pointer(reading)
-        self._desks: list[int] = []
-        self._pool: ThreadPoolExecutor | None = None
-        self._process = os.getpid()
         self._lock = threading.Lock()
-
-    def _desk(self, number: int) -> int:
-        while len(self._desks) <= number:
-            address = self.library.desk_new(*self._plan)
+        self._crew: int | None = None
+        self._process = 0
+        self._desks = (_P * threads)()
+        sizes, convolutions = ((ctypes.c_int32 * len(part))(*part) for part in plan)
+        for number in range(threads):
+            address = library.desk_new(sizes, convolutions)
             if not address:
                 raise MemoryError("no memory for a worker's buffers")
-            weakref.finalize(self, self.library.desk_free, address)
-            self._desks.append(address)
-        return self._desks[number]
+            weakref.finalize(self, library.desk_free, address)
+            self._desks[number] = address
 
     def read(self, turns: ctypes.Array[Turn], count: int) -> None:
         """Read the examples of the first `count` turns."""
-        self.library.many_read(self._desk(0), self._reading, turns, count)
+        self.library.many_read(self._desks[0], self._reading, turns, count)
 
     def learn(self, records: ctypes.Array[Record], turns: ctypes.Array[Turn], count: int) -> None:
         """Let those of the first `count` turns that wait be taken."""
-        self._work(self.library.many_learn, (records, turns), count)
+        with self._lock:
+            self.library.many_learn(*self._who(count), records, turns, count)
 
     def remember(
         self, records: ctypes.Array[Record], turns: ctypes.Array[Turn], kept: Sequence[tuple[int, int, int]]
     ) -> None:
         """Put examples into memories: of this learner, of this index, at this place."""
         entries = (Entry * len(kept))(*(Entry(*one) for one in kept))
-        self.library.many_remember(self._desk(0), records, turns, entries, len(kept))
+        self.library.many_remember(self._desks[0], records, turns, entries, len(kept))
 
     def forecast(self, records: ctypes.Array[Record], asked: ctypes.Array[Question], count: int) -> None:
         """Let the first `count` questions be answered."""
-        self._work(self.library.many_forecast, (self._reading, records, asked), count)
-
-    def _work(self, call: Callable[..., None], given: tuple[object, ...], count: int) -> None:
-        upcoming = ctypes.c_int64()
         with self._lock:
-            helpers = min(self.threads, count) - 1
-            if helpers > 0 and (self._pool is None or self._process != os.getpid()):
-                # Threads do not come along into a process that was forked off.
-                self._pool, self._process = ThreadPoolExecutor(self.threads - 1, "natsr-fleet"), os.getpid()
-            jobs = [
-                functools.partial(call, self._desk(number), *given, count, ctypes.byref(upcoming))
-                for number in range(helpers + 1)
-            ]
-            futures = [self._pool.submit(job) for job in jobs[1:] if self._pool is not None]
-            jobs[0]()
-            for future in futures:
-                if not future.cancel():  # who has not begun by now finds nothing left to do
-                    future.result()
+            self.library.many_forecast(*self._who(count), self._reading, records, asked, count)
 
-    def close(self) -> None:
-        """End the threads; the next call would start new ones."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+    def _who(self, count: int) -> tuple[int | None, object, int]:
+        """The threads, their desks, and how many of them are to work."""
+        workers = max(min(self.threads, count), 1)
+        if workers > 1 and self._process != os.getpid():  # threads do not come along into a process that was forked off
+            self._crew, self._process = self.library.crew_new(self.threads - 1), os.getpid()
+            weakref.finalize(self, self.library.crew_free, self._crew)
+        return self._crew, self._desks, workers
