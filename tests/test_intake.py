@@ -82,7 +82,7 @@ def test_gaps_are_filled_and_long_ones_keep_their_end() -> None:
     assert times.tolist() == [0, 10, 20, 30, 40, 9970, 9980, 9990, 10_000]
     assert np.nan_to_num(filled[:, 0], nan=-1).tolist() == [0, 1, -1, -1, 4, -1, -1, -1, 1000]
     alone = regular(seconds[:1], values[:1], grid=Even(10), longest=3)
-    assert alone.seconds.tolist() == [0] and alone.values.tolist() == [[0.0]]
+    assert alone.ticks.tolist() == [0] and alone.values.tolist() == [[0.0]]
 
 
 def test_gaps_between_months_are_filled() -> None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from natsr.exogenous import Future
-from natsr.intake import number, shown, stamp
+from natsr.intake import number, written
 from natsr.live import LEVELS, LiveForecast
 from natsr.phases import Interval
 from natsr.types import DataError, NatsrError, Option, OptionError
@@ -250,7 +250,7 @@ def _path(key: str, *more: str) -> str:
 
 def _last(count: int, before: object) -> dict[str, str]:
     """So many of the newest, or of those before a time, as a query."""
-    return {"count": str(count), **({} if before is None else {"before": shown(stamp(before))})}
+    return {"count": str(count), **({} if before is None else {"before": written(before)})}
 
 
 def _forecast(got: Mapping[str, Any]) -> LiveForecast:
@@ -261,14 +261,14 @@ def _forecast(got: Mapping[str, Any]) -> LiveForecast:
         pairs = np.array([ends[name] for name in columns], dtype=np.float64)  # (C, H, 2), None becomes NaN
         intervals[float(level)] = Interval(pairs[:, :, 0].T, pairs[:, :, 1].T)
     mean = np.array([got["mean"][name] for name in columns], dtype=np.float64).T
-    times = np.array(got["times"], dtype="datetime64[s]")
-    return LiveForecast(np.datetime64(got["origin"], "s"), times, columns, mean, intervals)
+    times = np.array(got["times"], dtype="datetime64")  # as fine as they are written
+    return LiveForecast(np.datetime64(got["origin"]), times, columns, mean, intervals)
 
 
 def _chunks(rows: Iterable[Given]) -> Iterator[list[dict[str, Any]]]:
     chunk: list[dict[str, Any]] = []
     for time, row, *plans in rows:
-        sent: dict[str, Any] = {"time": shown(stamp(time))}
+        sent: dict[str, Any] = {"time": written(time)}
         if not isinstance(row, Mapping):
             raise DataError(f'row is {row!r}, expected values by column, such as {{"load": 1.5}}')
         sent["values"] = {name: _cell(value, name) for name, value in row.items()}

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from natsr.data.calendar import Floats
-from natsr.data.grids import Seconds
+from natsr.data.ticks import Ticks
 from natsr.phases import Expected, Interval, array
+from natsr.state import tensor_of
 from natsr.types import State, StateError
 
 #: Rows that forecasts are made from, the newest.
@@ -51,11 +52,11 @@ class Cold:
 
     def clear(self) -> None:
         """Forget the rows, but not the last values."""
-        self._seconds: list[int] = []
+        self._ticks: list[int] = []
         self._values: list[Floats] = []
         self._counted = self._missing = 0
 
-    def append(self, seconds: int, values: Floats) -> bool:
+    def append(self, tick: int, values: Floats) -> bool:
         """Keep a row; answers whether there are enough now."""
         came = values[: len(self._known)]
         here = ~np.isnan(came)
@@ -67,13 +68,13 @@ class Cold:
         if self._missing >= self._longest:
             self.clear()
         elif here.any() or self._values:
-            self._seconds.append(seconds)
+            self._ticks.append(tick)
             self._values.append(values.copy())
         return self._counted >= self._enough
 
-    def history(self) -> tuple[Seconds, Floats]:
+    def history(self) -> tuple[Ticks, Floats]:
         """The rows kept: times `(T,)`, and values with their extras `(T, C + X)`."""
-        return np.array(self._seconds, dtype=np.int64), np.array(self._values).reshape(-1, self._width)
+        return np.array(self._ticks, dtype=np.int64), np.array(self._values).reshape(-1, self._width)
 
     def forecast(self, levels: Sequence[float]) -> Expected:
         """The last value and that of a season ago, as far as each has been right; intervals from their errors."""
@@ -89,9 +90,9 @@ class Cold:
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""
-        seconds, values = self.history()
+        ticks, values = self.history()
         return {
-            "seconds": torch.from_numpy(seconds),
+            "seconds": torch.from_numpy(ticks),  # called so when there were no others
             "values": torch.from_numpy(values),
             "known": torch.from_numpy(self._known.copy()),
             "missing": self._missing,
@@ -103,7 +104,7 @@ class Cold:
         if not isinstance(missing, int):
             raise StateError(f"missing is {missing!r}, expected a number; the state belongs to something else")
         self._known = array(state, "known", (len(self._known),))
-        self._seconds = array(state, "seconds", (len(values),)).astype(np.int64).tolist()
+        self._ticks = tensor_of(state, "seconds", (len(values),)).to(torch.int64).tolist()
         self._values = list(values)
         came = ~np.isnan(values[:, : len(self._known)]).all(1)
         self._counted, self._missing = int(np.count_nonzero(came)), missing

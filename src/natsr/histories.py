@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from natsr.data.calendar import Floats
-from natsr.data.grids import Seconds
 from natsr.data.series import unknown
+from natsr.data.ticks import Ticks, Unit
 from natsr.intake import row_values, stamp
 from natsr.types import DataError
 
@@ -19,25 +19,26 @@ if TYPE_CHECKING:
 _TIME_NAMES = ("time", "date", "datetime", "timestamp")
 
 
-def history_of(given: object, columns: Sequence[str], time: str | None) -> tuple[Seconds, Floats]:
-    """Times and values, NaN where missing.
+def history_of(given: object, columns: Sequence[str], time: str | None, unit: Unit) -> tuple[Ticks, Floats]:
+    """Times in ticks, and values, NaN where missing.
 
     Args:
         given: Times and an array, or a frame.
         columns: Names of the values, in order.
         time: The frame's time column, where it cannot be told.
+        unit: Of the ticks.
     """
     if not isinstance(given, tuple):
-        return _from_frame(given, columns, time)
+        return _from_frame(given, columns, time, unit)
     times, values = given
-    stamps = np.array([stamp(at) for at in times], dtype=np.int64)
+    stamps = np.array([stamp(at, unit) for at in times], dtype=np.int64)
     rows = [row_values(row, columns) for row in np.asarray(values)]
     if len(rows) != len(stamps):
         raise DataError(f"the history has {len(stamps)} times and {len(rows)} rows, expected as many of each")
     return stamps, np.array(rows).reshape(len(rows), len(columns))
 
 
-def _from_frame(history: object, columns: Sequence[str], time: str | None) -> tuple[Seconds, Floats]:
+def _from_frame(history: object, columns: Sequence[str], time: str | None, unit: Unit) -> tuple[Ticks, Floats]:
     """Times and values of a pandas frame."""
     import pandas as pd  # here, so that who has no frame need not have it
 
@@ -49,7 +50,7 @@ def _from_frame(history: object, columns: Sequence[str], time: str | None) -> tu
     times = _frame_times(history, time)
     if isinstance(times.dtype, pd.DatetimeTZDtype):
         times = times.dt.tz_convert("UTC").dt.tz_localize(None)
-    seconds = np.array([stamp(at) for at in times.to_numpy()], dtype=np.int64)
+    ticks = np.array([stamp(at, unit) for at in times.to_numpy()], dtype=np.int64)
     values = np.empty((len(history), len(columns)))
     for place, name in enumerate(columns):
         numeric = pd.to_numeric(history[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
@@ -61,7 +62,7 @@ def _from_frame(history: object, columns: Sequence[str], time: str | None) -> tu
                 "mark it as missing (NaN)"
             )
         values[:, place] = numeric
-    return seconds, values
+    return ticks, values
 
 
 def _frame_times(history: pd.DataFrame, time: str | None) -> pd.Series[pd.Timestamp]:

@@ -2,9 +2,10 @@
 
 The rules, in one place:
 
-- A time is a `datetime`, a `numpy.datetime64`, a pandas `Timestamp` or `Period`, or ISO 8601 text, to the second; of a
-  month (`2026-01`), a quarter (`2026Q1`) or a year it is the beginning. One with a zone is turned into UTC, one without
-  is taken as it is. Times advance by whole steps of the grid (`natsr.data.grids`); what lies between is missing.
+- A time is a `datetime`, a `numpy.datetime64`, a pandas `Timestamp` or `Period`, or ISO 8601 text; of a month
+  (`2026-01`), a quarter (`2026Q1`) or a year it is the beginning. One with a zone is turned into UTC, one without is
+  taken as it is. It has whole seconds, or whole parts of one as the grid counts them (`natsr.data.ticks`), down to a
+  microsecond. Times advance by whole steps of the grid (`natsr.data.grids`); what lies between is missing.
 - `None`, NaN and pandas' `NA` mean: missing. Any other value must be a finite number; text is refused, infinity too.
 - A row by name may leave columns out: they are missing. A name that is not a column is refused, for it may be a typo.
 """
@@ -12,6 +13,7 @@ The rules, in one place:
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,22 +22,30 @@ from typing import NamedTuple, SupportsFloat
 import numpy as np
 from torch import Tensor
 
-from natsr.data.calendar import Floats, Times
-from natsr.data.grids import Grid, Seconds
+from natsr.data.calendar import Floats
+from natsr.data.grids import Grid
 from natsr.data.series import unknown
+from natsr.data.ticks import FINEST, NAMES, Ticks, Unit, coarsened, shown
 from natsr.data.written import period
 from natsr.types import DataError
 
+#: Digits after the sixth behind the second; Python drops them without a word.
+_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
 
-def stamp(time: object) -> int:
-    """A time as seconds since 1970.
+
+def stamp(time: object, unit: Unit = "s") -> int:
+    """A time as ticks since 1970; they are seconds unless said otherwise.
 
     >>> stamp("2024-01-01T00:00:00Z") == stamp("2024-01-01 01:00+01:00") == stamp(datetime(2024, 1, 1))
     True
     >>> stamp("2024Q2") == stamp("2024-04") == stamp("2024-04-01")
     True
+    >>> stamp("1970-01-01T00:00:01.5", "ms")
+    1500
     """
     if isinstance(time, str):
+        if _FINER.search(time):
+            raise DataError(f"time is {time!r}, expected microseconds at most; round it")
         try:
             time = period(time) or datetime.fromisoformat(time.strip())
         except ValueError:
@@ -51,40 +61,41 @@ def stamp(time: object) -> int:
             f"time is {time!r}, a {type(time).__name__}; expected a datetime, numpy.datetime64, pandas Timestamp or "
             "ISO 8601 text"
         )
-    whole = time.astype("datetime64[s]")
+    whole = time.astype(f"datetime64[{unit}]")
     if np.isnat(whole):
         raise DataError("time is missing (NaT), expected a time for every row; drop such rows")
-    if whole != time:
-        raise DataError(f"time is {time}, expected whole seconds; round it")
+    if whole.astype(time.dtype) != time:  # there and back again: far enough away there are no ticks left to count
+        finer = "" if unit == FINEST else ", or use a freq in parts of a second, such as '100ms' or '250us'"
+        raise DataError(f"time is {time}, expected whole {NAMES[unit]}; round it{finer}")
     return int(whole.astype(np.int64))
 
 
-def steps_after(seconds: int, last: int | None, grid: Grid) -> int:
+def written(time: object) -> str:
+    """A time as ISO 8601 text, with as many digits behind the second as it needs: none, three or six.
+
+    >>> written("2026-01-01"), written(datetime(2026, 1, 1, microsecond=100_000))
+    ('2026-01-01T00:00:00', '2026-01-01T00:00:00.100')
+    """
+    return shown(*coarsened(stamp(time, FINEST)))
+
+
+def steps_after(tick: int, last: int | None, grid: Grid) -> int:
     """How many steps after the last row this one lies, at least 1; the first row of all counts as one.
 
     Raises:
         DataError: It is not after the last row, or not on the grid.
     """
-    if last is not None and seconds == last:
-        raise DataError(f"row {shown(seconds)} is a duplicate: a row with this time has been taken; it was ignored")
-    if last is not None and seconds < last:
-        raise DataError(
-            f"row {shown(seconds)} is late: {shown(last)} has been taken, expected a later one; it was ignored"
-        )
-    steps = int(grid.fits(seconds)) if last is None else grid.steps(last, seconds)
+    if last is not None and tick == last:
+        at = shown(tick, grid.unit)
+        raise DataError(f"row {at} is a duplicate: a row with this time has been taken; it was ignored")
+    if last is not None and tick < last:
+        at, taken = shown(tick, grid.unit), shown(last, grid.unit)
+        raise DataError(f"row {at} is late: {taken} has been taken, expected a later one; it was ignored")
+    steps = int(grid.fits(tick)) if last is None else grid.steps(last, tick)
     if not steps:
-        raise DataError(f"row {shown(seconds)} {grid.wrong(seconds, last)}; correct the time, or use another freq")
+        at = shown(tick, grid.unit)
+        raise DataError(f"row {at} {grid.wrong(tick, last)}; correct the time, or use another freq")
     return steps
-
-
-def shown(seconds: int) -> str:
-    """The time for people."""
-    return str(np.datetime64(seconds, "s"))
-
-
-def times_of(seconds: Seconds) -> Times:
-    """Seconds since 1970 as times."""
-    return seconds.astype("datetime64[s]")
 
 
 def number(value: object, column: str) -> float:
@@ -129,11 +140,11 @@ class History(NamedTuple):
     """Rows on their grid, as these rows show it; NaN where missing."""
 
     grid: Grid
-    seconds: Seconds
+    ticks: Ticks
     values: Floats
 
 
-def regular(seconds: Seconds, values: Floats, grid: Grid, longest: int) -> History:
+def regular(ticks: Ticks, values: Floats, grid: Grid, longest: int) -> History:
     """History on the grid: rows that are not there become missing ones, at most `longest` in a row.
 
     Of a longer gap its end is kept, so that a window that reaches back from the next row sees the gap only.
@@ -141,17 +152,17 @@ def regular(seconds: Seconds, values: Floats, grid: Grid, longest: int) -> Histo
     Raises:
         DataError: The times do not advance by whole steps.
     """
-    told = grid.seen(seconds).places(seconds)
+    told = grid.seen(ticks).places(ticks)
     if told is None:
         last = None
-        for at in seconds.tolist():  # one of them says what is wrong with it
+        for at in ticks.tolist():  # one of them says what is wrong with it
             steps_after(at, last, grid)
             last, grid = at, grid.seen(np.array([at]))
     assert told is not None
-    grid = grid.seen(seconds)
+    grid = grid.seen(ticks)
     places = np.concatenate([[0], np.cumsum(np.minimum(np.diff(told), longest + 1))]).astype(np.int64)
     filled = np.full((places[-1] + 1, values.shape[1]), math.nan)
     filled[places] = values
     every = np.arange(len(filled))
     following = np.searchsorted(places, every)
-    return History(grid, grid.after(seconds[following], every - places[following]), filled)
+    return History(grid, grid.after(ticks[following], every - places[following]), filled)

@@ -40,12 +40,12 @@ class _Series(Live):
         super().__post_init__()
         self.waiting: list[tuple[int, Floats]] = []
 
-    def _take(self, seconds: int, values: Floats) -> None:
+    def _take(self, tick: int, values: Floats) -> None:
         if self._warm is None:
-            super()._take(seconds, values)
+            super()._take(tick, values)
             return
-        self._time = seconds
-        self.waiting.append((seconds, values))
+        self._time = tick
+        self.waiting.append((tick, values))
 
     @property
     def warm(self) -> Warm | None:
@@ -54,12 +54,12 @@ class _Series(Live):
 
     def check(self, time: object, row: object, future: Future | None) -> None:
         """Refuse what `observe` would refuse; changes nothing."""
-        seconds = stamp(time)
-        if self.on_late == "ignore" and self._time is not None and seconds <= self._time:
+        tick = stamp(time, self._grid.unit)
+        if self.on_late == "ignore" and self._time is not None and tick <= self._time:
             return
         row_values(row, self._names)
         self._outside.plan(future)
-        steps_after(seconds, self._time, self._grid)
+        steps_after(tick, self._time, self._grid)
 
 
 @dataclass(eq=False)
@@ -72,7 +72,7 @@ class Fleet(Settings):
     Args:
         columns: Names of the values in a row, the same for all keys.
         horizon: Rows ahead.
-        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, a `timedelta`, working days `B`, months `M`, `MS`, ….
+        freq: Time between rows: `100ms`, `s`, `15min`, `h`, `D`, a `timedelta`, working days `B`, months `M`, `MS`, ….
         method: A name from `natsr.recipes`.
         window: Rows that a network sees.
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.

@@ -20,12 +20,13 @@ import torch
 from natsr import state as states
 from natsr.cold import Cold
 from natsr.data.calendar import Calendar, Floats, Times
-from natsr.data.grids import Monthly, Seconds, grid_of
+from natsr.data.grids import Monthly, grid_of
 from natsr.data.series import Scaling, filled_from_past
+from natsr.data.ticks import PER_SECOND, Ticks, shown, times_of
 from natsr.exogenous import Exogenous, Future
 from natsr.forecasters.base import Progress, silent
 from natsr.histories import history_of
-from natsr.intake import regular, row_values, shown, stamp, steps_after, times_of
+from natsr.intake import regular, row_values, stamp, steps_after
 from natsr.phases import Interval, Units, Warm, branch, check_levels, described
 from natsr.recipes import METHODS, READERS, make
 from natsr.rescale import Renewed
@@ -140,8 +141,8 @@ class Live(Settings):
     Args:
         columns: Names of the values in a row.
         horizon: Rows ahead.
-        freq: Time between rows: `s`, `15min`, `h`, `D`, `W`, or a `timedelta`; `B` for working days; `M`, `Q`, `Y` for
-            months, quarters and years on the day that rows show, with `S` on the first (`MS`), with `E` on the last.
+        freq: Time between rows: `250us`, `100ms`, `s`, `15min`, `h`, `D`, `W`, or a `timedelta`; `B` for working days;
+            `M`, `Q`, `Y` for months, quarters and years on the day that rows show, `MS` on the first, `ME` on the last.
         method: A name from `natsr.recipes`.
         window: Rows that a network sees.
         protocol: `honest`, or `partial`, which also learns from the rows of younger windows as they come.
@@ -220,21 +221,21 @@ class Live(Settings):
         Raises:
             DataError: The times do not advance by whole steps, or a value is not a number.
         """
-        if self._time is not None:
-            raise OptionError(f"warm_up came after row {shown(self._time)}, expected it before the first row, once")
-        seconds, values = history_of(history, self._names, time)
-        if not len(seconds):
+        if (last := self._said(self._time)) is not None:
+            raise OptionError(f"warm_up came after row {last}, expected it before the first row, once")
+        ticks, values = history_of(history, self._names, time, self._grid.unit)
+        if not len(ticks):
             raise DataError("the history has no rows, expected some; leave warm_up out for a cold start")
-        count = len(seconds)
+        count = len(ticks)
         plan, width = self._outside.plan(future), len(self.columns)
-        self._grid, seconds, values = regular(seconds, values, self._grid, self._longest_gap)
+        self._grid, ticks, values = regular(ticks, values, self._grid, self._longest_gap)
         values = np.concatenate([values[:, :width], self._outside.history(values[:, width:], plan)], axis=1)
         if np.count_nonzero(~np.isnan(values[:, :width]).all(1)) < self.window + self.horizon:
-            for at, row in zip(seconds.tolist(), values, strict=True):
+            for at, row in zip(ticks.tolist(), values, strict=True):
                 self._take(at, row)
         else:
-            self._warm = self._begin(seconds, values, progress)
-        self._rows, self._time = count, int(seconds[-1])
+            self._warm = self._begin(ticks, values, progress)
+        self._rows, self._time = count, int(ticks[-1])
 
     def observe(self, time: object, row: object, future: Future | None = None) -> None:
         """Take the next row, and learn from whatever it has made known.
@@ -250,44 +251,44 @@ class Live(Settings):
                 changed then, and the next row can come. With `on_late="ignore"` late and duplicate rows are counted
                 in `health` instead, whatever they hold.
         """
-        seconds = stamp(time)
-        if self.on_late == "ignore" and self._time is not None and seconds <= self._time:
+        tick = stamp(time, self._grid.unit)
+        if self.on_late == "ignore" and self._time is not None and tick <= self._time:
             self._ignored += 1
             return
         values, plan = row_values(row, self._names), self._outside.plan(future)
-        missing = steps_after(seconds, self._time, self._grid) - 1
-        self._grid = self._grid.seen(np.array([seconds]))
+        missing = steps_after(tick, self._time, self._grid) - 1
+        self._grid = self._grid.seen(np.array([tick]))
         played = min(missing, self._longest_gap)
         self._outside.skip(missing - played)
-        for between in self._grid.after(np.array([seconds]), np.arange(-played, 0)).tolist():
+        for between in self._grid.after(np.array([tick]), np.arange(-played, 0)).tolist():
             self._play(between, np.full(len(values), math.nan), self._outside.plan(None))
-        self._play(seconds, values, plan)
+        self._play(tick, values, plan)
         self._rows += 1
 
-    def _play(self, seconds: int, values: Floats, plan: Floats) -> None:
+    def _play(self, tick: int, values: Floats, plan: Floats) -> None:
         """One row of the grid as it came."""
         width = len(self.columns)
-        self._take(seconds, np.concatenate([values[:width], self._outside.extend(values[width:], plan)]))
+        self._take(tick, np.concatenate([values[:width], self._outside.extend(values[width:], plan)]))
 
-    def _take(self, seconds: int, values: Floats) -> None:
+    def _take(self, tick: int, values: Floats) -> None:
         """One row of the grid: values, then the features of what else came."""
-        self._time = seconds
+        self._time = tick
         if self._warm is not None:
-            self._warm.advance(seconds, values)
+            self._warm.advance(tick, values)
             if self.rescale and (renewed := self._warm.watch.renewed()) is not None:
                 self._warm = self._renew(self._warm, renewed)
-        elif self._cold.append(seconds, values):
+        elif self._cold.append(tick, values):
             self._warm = self._begin(*self._cold.history(), silent)
             self._cold.clear()
 
-    def _begin(self, seconds: Seconds, values: Floats, progress: Progress) -> Warm:
+    def _begin(self, ticks: Ticks, values: Floats, progress: Progress) -> Warm:
         """The end of the beginning: scaling and calendar from these rows, and a forecaster warmed up on them."""
         values, extras = np.split(values, [len(self.columns)], axis=1)
-        step = int((self._grid.after(seconds[-1:], np.array([1])) - seconds[-1])[0])
-        calendar = Calendar.fit(times_of(seconds), "bounded", step)
+        step = float(self._grid.after(ticks[-1:], np.array([1]))[0] - ticks[-1]) / PER_SECOND[self._grid.unit]
+        calendar = Calendar.fit(times_of(ticks, self._grid.unit), "bounded", step)
         warm = self._fresh(Units(Scaling.fit(values), calendar, self._outside.scaling(extras)))
         truth = warm.standardised(values)
-        rows = Rows(torch.cat([filled_from_past(truth), warm.features(seconds, extras)], 1), truth)
+        rows = Rows(torch.cat([filled_from_past(truth), warm.features(ticks, extras)], 1), truth)
         warm.begin(rows, values, progress)
         return warm
 
@@ -302,7 +303,10 @@ class Live(Settings):
     def _fresh(self, units: Units) -> Warm:
         task = self._task(len(units.calendar.names), len(units.extras.mean))
         forecaster = make(self.method, task, seed=self.seed, options=self.options)
-        return Warm(forecaster, Feed(task, check_protocol(self.protocol)), units)
+        return Warm(forecaster, Feed(task, check_protocol(self.protocol)), units._replace(unit=self._grid.unit))
+
+    def _said(self, tick: int | None) -> str | None:
+        return None if tick is None else shown(tick, self._grid.unit)
 
     def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
         """What is expected of the next `horizon` rows; changes nothing.
@@ -318,9 +322,9 @@ class Live(Settings):
             raise DataError("no row has been observed, expected at least one before a forecast")
         source = self._warm if self._warm is not None else self._cold
         mean, intervals = source.forecast(levels)
-        origin = np.datetime64(self._time, "s")
-        times = self._grid.after(np.array([self._time]), np.arange(1, self.horizon + 1))
-        return LiveForecast(origin, times_of(times), tuple(self.columns), mean, intervals)
+        ticks = self._grid.after(np.array([self._time]), np.arange(1, self.horizon + 1))
+        origin, times = np.datetime64(self._time, self._grid.unit), times_of(ticks, self._grid.unit)
+        return LiveForecast(origin, times, tuple(self.columns), mean, intervals)
 
     def health(self) -> dict[str, float | int | str | None]:
         """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
@@ -343,26 +347,22 @@ class Live(Settings):
             **figures,
             "scale": warm.scale() if warm else None,
             "drift": int(since is not None),
-            "drift_since": None if since is None else shown(since),
+            "drift_since": self._said(since),
             "drifts": warm.drift.alarms if warm else 0,
             "variance": info.get("variance"),
             "refused": int(info.get("refused", 0)) + (warm.refused if warm else 0),
             "fallbacks": warm.fallbacks if warm else 0,
             "ignored": self._ignored,
             "rescaled": warm.rescaled if warm else 0,
-            "rescaled_at": shown(warm.rescaled_at) if warm and warm.rescaled_at is not None else None,
+            "rescaled_at": self._said(warm.rescaled_at if warm else None),
             **{name: value for name, value in info.items() if name.startswith("weight_")},
         }
 
     def save(self, folder: str | Path) -> None:
         """Write everything that must be carried on into a folder; atomic, no pickle."""
         settings = self.described() | ({} if self.rescale else {"rescale": False})
-        state: State = {
-            "rows": self._rows,
-            "ignored": self._ignored,
-            "time": self._time,
-            "cold": self._cold.state_dict(),
-        }
+        state: State = {"rows": self._rows, "ignored": self._ignored, "time": self._time}
+        state["cold"] = self._cold.state_dict()
         state |= {"exogenous": self._outside.state_dict()} if self._outside.names else {}
         state |= {"grid": self._grid.state_dict()} if isinstance(self._grid, Monthly) else {}
         state["warm"] = self._warm.state_dict() if self._warm else None

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from natsr.calibrate import PROBABILITIES, Calibrator
 from natsr.data.calendar import Calendar, Floats
-from natsr.data.grids import Seconds
 from natsr.data.series import Scaling
+from natsr.data.ticks import Ticks, Unit, times_of
 from natsr.drift import Drift
 from natsr.forecasters.base import Forecast, Forecaster, Progress
 from natsr.health import Tally
-from natsr.intake import times_of
 from natsr.rescale import Watch
 from natsr.state import tensor_of
 from natsr.streams import Feed, Rows, Step, Windows
@@ -60,6 +59,7 @@ class Units(NamedTuple):
     scaling: Scaling  # of the values
     calendar: Calendar  # from the time of a row to its features
     extras: Scaling  # of the features that come with a row
+    unit: Unit = "s"  # of the ticks that times are counted in
 
 
 class Warm:
@@ -74,7 +74,7 @@ class Warm:
     def __init__(self, forecaster: Forecaster, feed: Feed, units: Units) -> None:
         task = forecaster.task
         self.forecaster, self.feed = forecaster, feed
-        self.scaling, self.calendar, self.extras = units
+        self.scaling, self.calendar, self.extras, self._unit = units
         self.calibrator, self.tally, self.drift = Calibrator(task, QUANTILES), Tally(task), Drift(task.channels)
         self.watch = Watch(task, units.scaling)
         self.rescaled = 0  # how often a column had left its scale
@@ -93,10 +93,11 @@ class Warm:
         scaled[~scaled.isfinite()] = math.nan
         return scaled
 
-    def features(self, seconds: Seconds, extras: Floats) -> Tensor:
+    def features(self, ticks: Ticks, extras: Floats) -> Tensor:
         """`(T, F)`: the calendar, then what came with the rows, held to `WILD` deviations; 0, its mean, if missing."""
         scaled = self.extras.held(extras, WILD)
-        return torch.from_numpy(np.concatenate([self.calendar.apply(times_of(seconds)), scaled], axis=1)).float()
+        calendar = self.calendar.apply(times_of(ticks, self._unit))
+        return torch.from_numpy(np.concatenate([calendar, scaled], axis=1)).float()
 
     def begin(self, rows: Rows, values: Floats, progress: Progress) -> None:
         """Warm up on all the rows that are known (in the data's units too), and forecast from the last of them."""
@@ -120,14 +121,14 @@ class Warm:
     def _kept(self) -> int:
         return self.forecaster.task.reach + self.forecaster.task.horizon
 
-    def advance(self, seconds: int, values: Floats) -> None:
+    def advance(self, tick: int, values: Floats) -> None:
         """Take the next row, `(C + X,)`: what it makes known is learned, and the rows after it are forecast."""
-        step = self.opened(seconds, values)
+        step = self.opened(tick, values)
         if step.matured is not None:
             self._learn(step.matured)
         self.expect(self.forecaster.forecast(step.window))
 
-    def opened(self, seconds: int, values: Floats) -> Step:
+    def opened(self, tick: int, values: Floats) -> Step:
         """The first half of `advance`: take the row, and say what is now to be learned and forecast."""
         channels = self.forecaster.task.channels
         truth = self.standardised(values[:channels])
@@ -136,9 +137,9 @@ class Warm:
         self._filled = torch.where(known, truth, self._filled)
         row = truth.double().numpy()
         self.calibrator.reveal(row)
-        self.drift.update(self.calibrator.scales.newest, seconds)
+        self.drift.update(self.calibrator.scales.newest, tick)
         self.tally.reveal(row)
-        inputs = torch.cat([self._filled, self.features(np.array([seconds]), values[None, channels:])[0]])
+        inputs = torch.cat([self._filled, self.features(np.array([tick]), values[None, channels:])[0]])
         self.watch.push(values[:channels], inputs, truth)
         step = self.feed.push(inputs, truth)
         assert step is not None  # `begin` has filled the first window

@@ -178,7 +178,7 @@ def test_semicolons_tabs_and_packed_files(tmp_path: Path) -> None:
             "date,x\n2024-01-01,1\n2024-01-02,2\n2024-01-01,3\n",
             "rows 1 and 3 both have time 2024-01-01T00:00:00, expected each time once",
         ),
-        ("date,x\n2024-01-01T00:00:00.1,1\n2024-01-01T00:00:00.2,2\n", "times are kept to the second"),
+        ("date,x\n2024-01-01T00:00:00.1000001,1\n2024-01-01T00:00:00.1000002,2\n", "times are kept to the microsecond"),
         (
             "date,x\n2024-01-01,1\n2024-01-03,2\n2024-01-02,3\n",
             "row 3 has time 2024-01-02T00:00:00, before row 2 with 2024-01-03T00:00:00; expected increasing.*sort",
@@ -402,3 +402,33 @@ def test_text_with_a_unit_is_shown_in_the_message(tmp_path: Path) -> None:
         DataError, match="no column of numbers, expected at least one among time, x; x begins with '5 kW'"
     ):
         table(tmp_path, "time,x\n" + hours("2026-01-01 {}:00,5 kW"))
+
+
+FINE = {
+    "tenths of seconds": (["2026-01-01T00:00:00.0", "2026-01-01T00:00:00.1", "2026-01-01T00:00:00.3"], "ms", 0.1, 4),
+    "microseconds": (["2026-01-01 00:00:00.000000", "2026-01-01 00:00:00.000250"], "us", 0.00025, 2),
+    "steps of two and a half seconds": ([f"2026-01-01T00:00:{2.5 * row:04}" for row in range(4)], "ms", 2.5, 4),
+    "a German clock": (["31.12.2026 10:00:00.100", "31.12.2026 10:00:00.200"], "ms", 0.1, 2),
+    "milliseconds since 1970": (["1767225600000", "1767225600020"], "ms", 0.02, 2),
+    "nanoseconds since 1970": (["1767225600000000000", "1767225600000250000"], "us", 0.00025, 2),
+    "seconds, each half past": (["2026-01-01T00:00:00.5", "2026-01-01T00:00:01.5"], "s", 1, 2),
+}
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_rows_that_come_more_often_than_every_second(name: str, tmp_path: Path) -> None:
+    times, unit, step, rows = FINE[name]
+    series = read_csv(written(tmp_path, "time,x\n" + "".join(f"{time},{row}\n" for row, time in enumerate(times))))
+    assert series.times.dtype == f"datetime64[{unit}]" and series.step_seconds == pytest.approx(step, rel=1e-12)
+    assert len(series) == rows and series.regular
+    assert series.calendar == ("standardised" if unit == "s" else "bounded")
+    assert series.grid is not None and series.grid.unit == unit
+
+
+def test_uneven_times_within_a_second_are_taken_as_they_come(tmp_path: Path) -> None:
+    cells = ["00.000", "00.101", "00.198", "00.301", "00.402"]
+    text = "time,x\n" + "".join(f"2026-01-01T00:00:{cell},{row}\n" for row, cell in enumerate(cells))
+    series = read_csv(written(tmp_path, text))
+    assert not series.regular and series.grid is None and str(series.times[1]) == "2026-01-01T00:00:00.101"
+    assert series.pace.named == "101 milliseconds" and series.season == 1
+    assert "most often 101 ms" in " ".join(series.notes)

@@ -46,6 +46,18 @@ def test_freq_of_every_form() -> None:
         "W": "604800s",
         timedelta(minutes=5): "300s",
         np.timedelta64(2, "h"): "7200s",
+        "ms": "1ms",
+        "100ms": "100ms",
+        "1000 ms": "1000ms",
+        "250us": "250us",
+        "20µs": "20us",
+        timedelta(milliseconds=100): "100ms",
+        timedelta(seconds=2.5): "2500ms",
+        timedelta(microseconds=250): "250us",
+        timedelta(milliseconds=1000): "1s",
+        np.timedelta64(5, "ms"): "5ms",
+        np.timedelta64(2000, "us"): "2ms",
+        np.timedelta64(7000, "ns"): "7us",
         "B": "B",
         "M": "1M",
         "MS": "1MS",
@@ -59,8 +71,25 @@ def test_freq_of_every_form() -> None:
     }
     assert {form: grid_of(form).text for form in forms} == forms
     assert [grid_of(text).text for text in forms.values()] == list(forms.values())  # what is kept is read again
-    wrong: list[Any] = ["", "m", "ms", "hourly", "-1h", "1.5h", "0s", "0M", "9" * 30 + "s", "9" * 30 + "M", 5, None]
-    for freq in [*wrong, timedelta(0), timedelta(-1), np.timedelta64(5, "ms"), np.timedelta64(-1, "M")]:
+    wrong: list[Any] = [
+        "",
+        "m",
+        "Ms",
+        "500ns",
+        "0.5ms",
+        "0us",
+        "40000000000ms",
+        "hourly",
+        "-1h",
+        "1.5h",
+        "0s",
+        "0M",
+        "9" * 30 + "s",
+        "9" * 30 + "M",
+        5,
+        None,
+    ]
+    for freq in [*wrong, timedelta(0), timedelta(-1), np.timedelta64(5, "ns"), np.timedelta64(-1, "M")]:
         with pytest.raises(OptionError, match="freq is"):
             grid_of(freq)
 
@@ -172,3 +201,12 @@ def test_working_days_leave_out_weekends() -> None:
     ):
         assert Weekdays().steps(friday, at(wrong)) is None and why in Weekdays().wrong(at(wrong), friday)
     assert not Weekdays().fits(at("2026-01-04")) and Weekdays().fits(at("1969-12-31"))
+
+
+def test_a_grid_does_not_depend_on_how_finely_its_times_could_be_told() -> None:
+    for unit in ("s", "ms", "us", "ns"):
+        ends = times("2026-01-31", "2026-02-28", "2026-03-31").astype(f"datetime64[{unit}]")
+        assert grid_between(ends) == grid_of("ME")
+    parts = [f"2026-01-01T00:00:00.{part}" for part in ("000", "100", "200", "250")]
+    assert grid_between(np.array(parts[:3], dtype="datetime64[ns]")) == Even(100, "ms")
+    assert grid_between(np.array(parts, dtype="datetime64[ns]")) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -244,6 +245,40 @@ def test_months_are_called_months(page: Page, served: Served) -> None:
     page.locator("summary").click()
     expect(page.locator("tbody th")).to_have_text(["31 Jul 2022", "31 Aug 2022", "30 Sep 2022"])
     assert httpx.delete(f"{served.url}/v1/series/shop", timeout=60).status_code == 204
+
+
+#: Microseconds between rows, how that is said, the last of thirty rows, the one after it, and what the axis may say.
+FINE = {
+    "100ms": (100_000, "100 milliseconds", "00:00:02.900", "00:00:03.000", r"^(\d\d\.\d|00:00:0\d)$"),
+    "250us": (250, "250 microseconds", "00:00:00.007250", "00:00:00.007500", r"^00\.\d{3}$"),
+}
+
+
+@pytest.mark.parametrize("freq", FINE)
+def test_parts_of_a_second_are_shown(page: Page, served: Served, freq: str) -> None:
+    step, every, last, following, label = FINE[freq]
+    settings = {"columns": ["g"], "horizon": 2, "window": 6, "freq": freq, "method": "rls"}
+    assert httpx.put(f"{served.url}/v1/series/{freq}", json=settings, timeout=60).status_code == 201
+    times = [(START + timedelta(microseconds=step * row)).isoformat() for row in range(30)]
+    given = [{"time": time, "values": {"g": float(row % 7)}} for row, time in enumerate(times)]
+    answer = httpx.post(f"{served.url}/v1/series/{freq}/observations", json={"rows": given}, timeout=60)
+    assert answer.json()["accepted"] == 30
+    httpx.get(f"{served.url}/v1/series/{freq}/forecast", params={"wait": 60}, timeout=90)
+    page.goto(served.url)
+    card = page.locator(".card", has_text=freq)
+    expect(card).to_contain_text(f"g · 2 ahead · every {every} · rls", timeout=PATIENCE)
+    expect(card).to_contain_text(f"1 Jan 2026, {last}")
+    expect(card.locator("path.spark")).to_have_count(1)
+    card.locator("a").click()
+    page.wait_for_selector("#forecasts svg path.line")
+    page.locator("summary").click()
+    expect(page.locator("tbody th").first).to_have_text(f"1 Jan 2026, {following}")
+    texts = page.locator("#forecasts svg text").all_text_contents()
+    labels = [text for text in texts if re.match(label, text)]
+    assert len(labels) > 2 and len(set(labels)) == len(labels)  # the axis of time
+    page.locator("#forecasts .plot").press("End")
+    expect(page.locator("#forecasts .tip strong")).to_contain_text("1 Jan 2026, 00:00:0")
+    assert httpx.delete(f"{served.url}/v1/series/{freq}", timeout=60).status_code == 204
 
 
 def test_a_series_that_is_not_there_is_said_to_be_missing(page: Page, served: Served) -> None:

@@ -35,6 +35,7 @@ from natsr.cli.run import Run
 from natsr.cli.show import note
 from natsr.data.grids import grid_between
 from natsr.data.series import unknown
+from natsr.data.ticks import FINEST, coarsest, times_of
 from natsr.intake import stamp
 from natsr.live import LEVELS, Live
 from natsr.state import MANIFEST
@@ -136,7 +137,7 @@ def wrong_with(line: Line) -> dict[str, Any] | None:
     try:
         if line.wrong is not None:
             raise DataError(line.wrong)
-        stamp(line.time)
+        stamp(line.time, FINEST)
     except DataError as error:
         return {"time": line.time, "refused": f"line {line.number}: {error}"}
     return None
@@ -273,9 +274,12 @@ def planned(name: str, lead: int) -> str:
 
 def step_between(rows: Sequence[Line]) -> str | None:
     """How far apart the first two rows that differ in time are, as `--freq` says it."""
-    times = [stamp(row.time) for row in rows]
+    times = [stamp(row.time, FINEST) for row in rows]
     later = [time for time in times[1:] if time > times[0]]
-    grid = grid_between(np.array([times[0], later[0]]).astype("datetime64[s]")) if later else None
+    if not later:
+        return None
+    pair = times_of(np.array([times[0], later[0]]), FINEST)
+    grid = grid_between(pair.astype(f"datetime64[{coarsest(pair)}]"))
     return None if grid is None else grid.text
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr.calibrate import PROBABILITIES
-from natsr.data.grids import Even
 from natsr.data.series import Prepared
+from natsr.data.ticks import times_of
 from natsr.evaluate import Moment
 from natsr.forecasters.base import Forecaster
 from natsr.streams import Windows
@@ -33,7 +33,7 @@ class Forecasts:
         self._lines = csv.writer(self._file, lineterminator="\n")
         self._data, self._method, self._task = data, method, task
         self._offsets: tuple[Array, Array] | None = None
-        self._grid = data.series.grid or Even(data.series.step_seconds)
+        self._grid = data.series.pace
         names = [name + end for name in data.series.columns for end in ("", "_low", "_high")]
         self._lines.writerow(["origin", "step", "time", *names])
 
@@ -78,5 +78,6 @@ class Forecasts:
         times = self._data.series.times
         if row < len(times):
             return str(times[row])
-        beyond = np.array([row - len(times) + 1])
-        return str(self._grid.after(times[-1:].astype(np.int64), beyond).astype("datetime64[s]")[0])
+        beyond, unit = np.array([row - len(times) + 1]), self._grid.unit
+        last = times[-1:].astype(f"datetime64[{unit}]").astype(np.int64)
+        return str(times_of(self._grid.after(last, beyond), unit).astype(times.dtype)[0])

@@ -23,7 +23,6 @@ from natsr.cli.beside import beside
 from natsr.cli.forecasts import Forecasts
 from natsr.cli.run import SAMPLE, SAMPLE_ROWS, Run
 from natsr.cli.show import Watch, note, output
-from natsr.data.grids import Even
 from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, Series, check_length, prepare
 from natsr.evaluate import Moment, evaluate
@@ -210,7 +209,7 @@ def described(data: Prepared) -> dict[str, str]:
     """What there is to say about the data."""
     series, borders = data.series, data.borders
     columns = "1 column" if len(series.columns) == 1 else f"{len(series.columns)} columns"
-    often = (series.grid or Even(series.step_seconds)).named
+    often = series.pace.named
     values = f"{columns}, {series.missing:,} missing values, one row every {often}"
     valid, stream = borders.valid - borders.train, borders.online - borders.valid
     return {"Values": values, "Parts": f"{borders.train:,} rows train, {valid:,} validate, {stream:,} are the stream"}

@@ -80,7 +80,9 @@ class Run:
     ] = field(default_factory=list)
     freq: Annotated[
         str | None,
-        typer.Option(metavar="h|15min|M|…", help="Time between rows, with -.", show_default="from the first two rows"),
+        typer.Option(
+            metavar="h|15min|100ms|M|…", help="Time between rows, with -.", show_default="from the first two rows"
+        ),
     ] = None
     exogenous: Annotated[
         str, typer.Option(metavar="A,B", help="Columns to read and not to forecast; networks read them.")

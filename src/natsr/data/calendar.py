@@ -75,7 +75,7 @@ class Calendar:
     high: Floats
 
     @staticmethod
-    def fit(train: Times, kind: CalendarKind, step_seconds: int = 1) -> Calendar:
+    def fit(train: Times, kind: CalendarKind, step_seconds: float = 1) -> Calendar:
         """Learn from the train part's times which features to use, and their mean and standard deviation.
 
         `standardised` and `raw` keep all seven; `none` keeps none. `bounded` leaves out a feature if the train part is
@@ -91,7 +91,7 @@ class Calendar:
             raise OptionError(f"calendar is {kind!r}, expected one of {', '.join(CALENDARS)}")
         if len(train) == 0:
             raise OptionError("the train part has no rows, expected at least 1 to describe the calendar")
-        span = int((train[-1] - train[0]).astype("timedelta64[s]").astype(np.int64)) + step_seconds
+        span = float((train[-1] - train[0]) / np.timedelta64(1, "s")) + step_seconds
         keep = [kind != "none" and (kind != "bounded" or span >= cycle) for cycle in _CYCLE_SECONDS]
         raw = calendar_features(train)[:, keep]
         width = raw.shape[1]

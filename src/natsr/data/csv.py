@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from natsr.data.calendar import Floats, Times
+from natsr.data.calendar import CalendarKind, Floats, Times
 from natsr.data.grids import Even, grid_between
 from natsr.data.series import Series, unknown
+from natsr.data.ticks import PER_SECOND, times_of, unit_of
 from natsr.data.times import find_times, in_order, is_number, listed
 from natsr.data.written import MISSING, Style, check_names, fits, plain, separator, style_of
 from natsr.types import DataError, OptionError
@@ -40,7 +41,8 @@ def read_csv(path: str | Path, time: str | None = None, targets: Targets = None)
     dates come again), else the columns `year`, `month`, `day`, `hour`, … together, else an epoch in seconds or finer in
     a column named like a time. Missing rows of a regular grid are put back as missing values. Cells are separated by
     commas, semicolons, tabs or bars; decimal commas are read where they can be told from marks between thousands. What
-    was decided is said in `Series.notes`.
+    was decided is said in `Series.notes`. Times are kept to the second or, where rows come more often, down to a
+    microsecond; `Series.calendar` is then `bounded`, for few of such files see a whole hour.
 
     Args:
         path: The file; packed ones (`.gz`) are unpacked.
@@ -69,7 +71,8 @@ def read_csv(path: str | Path, time: str | None = None, targets: Targets = None)
         )
     columns = tuple(str(column) for column in values.columns)
     step, regular, times, cells = _on_grid(times, values.to_numpy(np.float64), notes)
-    return Series(path.name.split(".")[0], times, cells, columns, step, regular, notes=tuple(notes))
+    calendar: CalendarKind = "standardised" if unit_of(times) == "s" else "bounded"
+    return Series(path.name.split(".")[0], times, cells, columns, step, regular, calendar, tuple(notes))
 
 
 def read_matrix(path: str | Path, start: str, step_seconds: int) -> Series:
@@ -303,23 +306,24 @@ def _cleaned(values: pd.DataFrame, notes: list[str], named: bool = False) -> pd.
     return values[kept]
 
 
-def _on_grid(times: Times, values: Floats, notes: list[str]) -> tuple[int, bool, Times, Floats]:
-    """Step, whether it is kept, and the rows with the missing ones of the grid put back."""
-    seconds = times.astype(np.int64)
-    steps, counts = np.unique(np.diff(seconds), return_counts=True)
+def _on_grid(times: Times, values: Floats, notes: list[str]) -> tuple[float, bool, Times, Floats]:
+    """Step in seconds, whether it is kept, and the rows with the missing ones of the grid put back."""
+    ticks, unit = times.astype(np.int64), unit_of(times)
+    steps, counts = np.unique(np.diff(ticks), return_counts=True)
     step = int(steps[counts.argmax()])
+    seconds = step if unit == "s" else step / PER_SECOND[unit]
     grid = grid_between(times)
-    places = None if grid is None else grid.places(seconds)
+    places = None if grid is None else grid.places(ticks)
     if grid is None or places is None or places[-1] + 1 > _LARGEST_GRID * len(times):
-        notes.append(f"the times keep no regular step (most often {step} s); the rows were taken as they come")
-        return step, False, times, values
+        notes.append(f"the times keep no regular step (most often {step} {unit}); the rows were taken as they come")
+        return seconds, False, times, values
     whole = np.arange(places[-1] + 1)
     gone = f"{len(whole) - len(times)} missing rows were put back as missing values"
     if not isinstance(grid, Even):
         notes.append(f"one row every {grid.named}" + (f"; {gone}" if len(whole) > len(times) else ""))
     elif len(whole) > len(times):
-        notes.append(f"{gone} (the step is {step} s)")
-    return step, True, grid.after(seconds[:1], whole).astype("datetime64[s]"), _spread(values, places, len(whole))
+        notes.append(f"{gone} (the step is {step} {unit})")
+    return seconds, True, times_of(grid.after(ticks[:1], whole), unit), _spread(values, places, len(whole))
 
 
 def _spread(values: Floats, places: npt.NDArray[np.int64], rows: int) -> Floats:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from natsr.data.calendar import Calendar, CalendarKind, Floats, Times
-from natsr.data.grids import Grid, grid_between, season_of
+from natsr.data.grids import Even, Grid, grid_between, season_of
+from natsr.data.ticks import NAMES, PER_SECOND, unit_of
 from natsr.streams import Rows
 from natsr.types import DataError, OptionError, Task
 
@@ -24,7 +25,7 @@ class Series:
 
     Args:
         name: What it is called in tables and messages.
-        times: `(T,)`, strictly increasing, to the second.
+        times: `(T,)`, strictly increasing, to the second or, where rows come more often, as `natsr.data.ticks` has it.
         values: `(T, C)`, NaN where missing.
         columns: One name for each column of `values`.
         step_seconds: Seconds between rows; the most common difference if they are not all the same.
@@ -38,7 +39,7 @@ class Series:
     times: Times
     values: Floats
     columns: tuple[str, ...]
-    step_seconds: int
+    step_seconds: float
     regular: bool = True
     calendar: CalendarKind = "standardised"
     notes: tuple[str, ...] = ()
@@ -55,8 +56,9 @@ class Series:
             raise DataError(f"{self.name} holds infinite values, expected finite ones or NaN; mark them as missing")
         if rows > 1 and not (np.diff(self.times) > np.timedelta64(0, "s")).all():
             raise DataError(f"times of {self.name} are not strictly increasing; sort the rows and drop duplicates")
-        if self.step_seconds < 1:
-            raise DataError(f"step_seconds is {self.step_seconds}, expected at least 1")
+        if self.step_seconds < 1 / PER_SECOND[unit_of(self.times)]:
+            unit = NAMES[unit_of(self.times)]
+            raise DataError(f"step_seconds is {self.step_seconds}, expected at least 1 of the {unit} of its times")
 
     def __len__(self) -> int:
         return len(self.times)
@@ -65,6 +67,12 @@ class Series:
     def grid(self) -> Grid | None:
         """Where its rows lie; nothing where they keep no step."""
         return grid_between(self.times)
+
+    @property
+    def pace(self) -> Grid:
+        """The grid, or that of the most common step where rows keep none."""
+        unit = unit_of(self.times)
+        return self.grid or Even(round(self.step_seconds * PER_SECOND[unit]), unit)
 
     @property
     def season(self) -> int:

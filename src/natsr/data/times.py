@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 
 from natsr.data.calendar import Floats, Times
+from natsr.data.grids import Even, grid_between
 from natsr.data.series import unknown
+from natsr.data.ticks import PER_SECOND, coarsest
 from natsr.data.written import QUARTER, ticks
 from natsr.types import DataError, OptionError
 
@@ -20,7 +22,7 @@ _TIME_NAME = re.compile(r"(^|[^a-z])(time|date|datetime|timestamp|ts|epoch|unix|
 _CLOCK_NAMES = ("time", "clock", "hour", "uhrzeit", "stunde", "heure")
 _OFFSET = re.compile(r"\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")
 _DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d %b %Y")
-_CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", "")
+_CLOCKS = (" %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", "")
 _YEARS = (1000, 3000)
 _ONE_OF_TWO = "remove one, average them, or write the times in UTC if the clock was put back"
 
@@ -160,7 +162,7 @@ def _in_written_form(text: pd.Series[str], head: pd.Series[str], notes: list[str
 
 
 def in_order(times: Times, table: pd.DataFrame, used: list[str]) -> Times:
-    """The times, to the second, if each row has one and they increase.
+    """The times, as fine as `kept` has them, if each row has one and they increase.
 
     Args:
         times: As `find_times` found them.
@@ -177,24 +179,42 @@ def in_order(times: Times, table: pd.DataFrame, used: list[str]) -> Times:
         raise DataError(
             f"row {none[0] + 1} has {got}, expected a time like those of the other rows; correct or remove the row"
         )
-    seconds = times.astype("datetime64[s]")
-    _, firsts, counts = np.unique(seconds, return_index=True, return_counts=True)
+    times = kept(times)
+    _, firsts, counts = np.unique(times, return_index=True, return_counts=True)
     if (counts > 1).any():
         first = int(firsts[counts > 1].min())
-        second = int(np.flatnonzero(seconds == seconds[first])[1])
-        finer = " (times are kept to the second)" if times[first] != times[second] else ""
+        second = int(np.flatnonzero(times == times[first])[1])
+        finer = "" if cells.iloc[first].equals(cells.iloc[second]) else " (times are kept to the microsecond)"
         raise DataError(
-            f"rows {first + 1} and {second + 1} both have time {seconds[first]}{finer}, expected each time once; "
+            f"rows {first + 1} and {second + 1} both have time {times[first]}{finer}, expected each time once; "
             + (_several_series(table, used) or _ONE_OF_TWO)
         )
-    back = np.flatnonzero(np.diff(seconds) < np.timedelta64(0, "s"))
+    back = np.flatnonzero(np.diff(times) < np.timedelta64(0, "s"))
     if len(back):
         row = int(back[0]) + 1
         raise DataError(
-            f"row {row + 1} has time {seconds[row]}, before row {row} with {seconds[row - 1]}; expected increasing "
+            f"row {row + 1} has time {times[row]}, before row {row} with {times[row - 1]}; expected increasing "
             "times; sort the file by its time column"
         )
-    return seconds
+    return times
+
+
+def kept(times: Times) -> Times:
+    """Times to the second, unless rows come more often, or by steps that are no whole seconds: then as they are.
+
+    >>> [str(time) for time in kept(np.array(["2026-01-01T00:00:00.5", "2026-01-01T00:00:01.5"], "datetime64[us]"))]
+    ['2026-01-01T00:00:00', '2026-01-01T00:00:01']
+    >>> [str(time) for time in kept(np.array(["2026-01-01T00:00:00.5", "2026-01-01T00:00:00.6"], "datetime64[us]"))]
+    ['2026-01-01T00:00:00.500', '2026-01-01T00:00:00.600']
+    """
+    seconds = times.astype("datetime64[s]")
+    if (seconds == times).all():
+        return seconds
+    fine = times.astype(f"datetime64[{coarsest(times)}]")
+    alike = len(np.unique(seconds)) < len(np.unique(fine))
+    grid = None if alike else grid_between(fine)
+    between = isinstance(grid, Even) and grid.step % PER_SECOND[grid.unit] > 0
+    return fine if alike or between else seconds
 
 
 def _several_series(table: pd.DataFrame, used: list[str]) -> str | None:

@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from natsr.data.ticks import Unit
+
 Seconds = npt.NDArray[np.int64]
 _DAY = 86400
 
@@ -20,6 +22,11 @@ class Weekdays:
     >>> str(Weekdays().after(friday, np.array([1])).astype("datetime64[s]")[0])
     '2026-01-05T17:00:00'
     """
+
+    @property
+    def unit(self) -> Unit:
+        """Days have whole seconds."""
+        return "s"
 
     @property
     def text(self) -> str:

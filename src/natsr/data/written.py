@@ -106,8 +106,12 @@ def ticks(low: float, high: float) -> int | None:
 def moment(text: str) -> str:
     """A cell of times as `natsr.intake` reads it: an epoch becomes ISO 8601, everything else stays as it is.
 
+    One in nanoseconds keeps them, so that they can be refused; one with decimals, a float, is taken to the microsecond.
+
     >>> moment("1767225600"), moment("1767225600000"), moment("2026-01-01")
     ('2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', '2026-01-01')
+    >>> moment("1767225600.1"), moment("1767225600000000001")
+    ('2026-01-01T00:00:00.100000+00:00', '2026-01-01T00:00:00.000000001+00:00')
     """
     if not _DIGITS.fullmatch(text.strip()):
         return text
@@ -115,8 +119,12 @@ def moment(text: str) -> str:
     rate = ticks(number, number)
     if rate is None:
         return text
-    whole, rest = divmod(int(text), rate) if number.is_integer() and "." not in text else (number / rate, 0)
-    return datetime.fromtimestamp(whole + rest / rate, UTC).isoformat()
+    if "." in text:
+        return datetime.fromtimestamp(number / rate, UTC).isoformat()
+    whole, rest = divmod(int(text), rate)
+    microseconds, finer = divmod(rest * 10**9 // rate, 1000)
+    found = datetime.fromtimestamp(whole, UTC).replace(microsecond=microseconds)
+    return found.isoformat() if not finer else f"{found:%Y-%m-%dT%H:%M:%S.%f}{finer:03d}+00:00"
 
 
 def period(text: str) -> datetime | None:

@@ -28,13 +28,34 @@ const natsr = (() => {
   const pad = (number) => String(number).padStart(2, "0");
   const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
   const SECOND = 1e3, MINUTE = 6e4, HOUR = 36e5, DAY = 864e5;
-  const moment = (text) => Date.parse(text + "Z");
-  function showTime(at) {
+  // Milliseconds since 1970; those of a time in microseconds have decimals, which a Date does not know.
+  function moment(text) {
+    const finer = /\.\d{3}(\d{3})$/.exec(text);
+    return finer ? Date.parse(text.slice(0, -3) + "Z") + Number(finer[1]) / 1e3 : Date.parse(text + "Z");
+  }
+  function fraction(at, digits) {
+    const parts = Math.round((at - Math.floor(at / SECOND) * SECOND) * 1e3);
+    const shown = digits ?? (parts % 1e3 ? 6 : parts ? 3 : 0);
+    return shown ? "." + String(parts).padStart(6, "0").slice(0, shown) : "";
+  }
+  function showTime(at, digits) {
     const d = new Date(at);
-    const seconds = at % MINUTE ? ":" + pad(d.getUTCSeconds()) : "";
+    const seconds = at % MINUTE || digits ? ":" + pad(d.getUTCSeconds()) + fraction(at, digits) : "";
     return `${d.getUTCDate()} ${MONTHS[d.getUTCMonth()]} ${d.getUTCFullYear()}, ${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}${seconds}`;
   }
-  function timeTicks(low, high, count) {
+  // Parts of a second, where rows come that often: within a minute its seconds are enough.
+  function fineTicks(low, high, step) {
+    const ticks = [], digits = Math.max(1, 3 - Math.floor(Math.log10(step) + 1e-9));
+    for (let k = Math.ceil(low / step); k * step <= high; k++) {
+      const at = Math.round(k * step * 1e3) / 1e3, d = new Date(at), seconds = pad(d.getUTCSeconds());
+      ticks.push([at, at % SECOND ? seconds + fraction(at, digits) : `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}:${seconds}`]);
+    }
+    return ticks;
+  }
+  const FINE = [-3, -2, -1, 0, 1, 2].flatMap((power) => [1, 2, 5].map((m) => m * 10 ** power)); // milliseconds
+  function timeTicks(low, high, count, apart) {
+    const fine = FINE.find((s) => s >= apart && (high - low) / s <= count);
+    if (fine) return fineTicks(low, high, fine);
     const steps = [SECOND, 5 * SECOND, 15 * SECOND, 30 * SECOND, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 4 * DAY, 7 * DAY, 14 * DAY];
     const step = steps.find((s) => (high - low) / s <= count);
     const ticks = [];
@@ -137,7 +158,7 @@ const natsr = (() => {
         root.append(svg("text", { x: left - 8, y: y(at) + 4, "text-anchor": "end" }, text));
       }
       const room = Math.max(2, Math.floor((width - left - right) / (spec.time ? 74 : 60)));
-      for (const [at, text] of spec.time ? timeTicks(first, last, room) : ticksBetween(first, last, Math.min(room, 12)).filter(([v]) => Number.isInteger(v)).map(([v]) => [v, String(v)])) {
+      for (const [at, text] of spec.time ? timeTicks(first, last, room, (last - first) / (xs.length - 1 || 1) || SECOND) : ticksBetween(first, last, Math.min(room, 12)).filter(([v]) => Number.isInteger(v)).map(([v]) => [v, String(v)])) {
         root.append(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: bottom, y2: bottom + 5 }));
         const half = 3.4 * text.length; // keep the text inside the picture
         root.append(svg("text", { x: Math.min(x(at), width - half), y: bottom + 19, "text-anchor": "middle" }, text));

@@ -179,7 +179,7 @@ def iso(times: Times) -> list[str]:
     """
     minutes = times.astype("datetime64[m]")
     fine = bool((minutes == times).all())
-    return [str(text) for text in np.datetime_as_string(minutes if fine else times.astype("datetime64[s]"))]
+    return [str(text) for text in np.datetime_as_string(minutes if fine else times)]
 
 
 def _score(method: str, scores: Scores) -> Score:

@@ -19,8 +19,9 @@ import numpy as np
 
 from natsr.data.calendar import Floats
 from natsr.data.grids import Grid
+from natsr.data.ticks import Unit, shown
 from natsr.exogenous import Exogenous, Future
-from natsr.intake import row_values, shown, stamp, steps_after
+from natsr.intake import row_values, stamp, steps_after
 from natsr.serve.store import LogRow
 from natsr.types import DataError
 
@@ -28,7 +29,7 @@ _FLOATS = np.dtype("<f8")
 
 
 class Tail(NamedTuple):
-    """How far something has come: rows, and the time of the last."""
+    """How far something has come: rows, and the time of the last, in the ticks of the series."""
 
     seq: int = 0
     time: int | None = None
@@ -133,23 +134,25 @@ class Layout:
         return dict(zip(self.known, plan.reshape(-1, len(self.known)).T.tolist(), strict=True))
 
 
-def offered(rows: Iterable[tuple[object, object, Any]], layout: Layout) -> tuple[list[Offered], list[Refused]]:
+def offered(
+    rows: Iterable[tuple[object, object, Any]], layout: Layout, unit: Unit = "s"
+) -> tuple[list[Offered], list[Refused]]:
     """Rows as they came (time, values, plan), read: those that can be used, and those that cannot."""
     good: list[Offered] = []
     bad: list[Refused] = []
     for place, (time, values, future) in enumerate(rows):
         try:
-            good.append(Offered(place, _seconds(time), layout.packed(values, future)))
+            good.append(Offered(place, _tick(time, unit), layout.packed(values, future)))
         except DataError as error:
             bad.append(Refused(place, str(error)[:500]))
     return good, bad
 
 
-def _seconds(time: object) -> int:
+def _tick(time: object, unit: Unit) -> int:
     if not isinstance(time, str):
         raise DataError(f"time is {type(time).__name__}, expected ISO 8601 text such as 2026-01-31T15:00:00")
     try:
-        return stamp(time)
+        return stamp(time, unit)
     except (OverflowError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -178,7 +181,8 @@ def admit(
             if kept[row.time] == row.row:
                 duplicates += 1
             else:
-                refused.append(Refused(row.place, f"row {shown(row.time)} is kept with other values; it was ignored"))
+                at = shown(row.time, grid.unit)
+                refused.append(Refused(row.place, f"row {at} is kept with other values; it was ignored"))
             continue
         try:
             steps_after(row.time, tail.time, grid)

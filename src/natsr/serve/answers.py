@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from natsr.data.calendar import Floats
 from natsr.data.grids import Grid
-from natsr.intake import shown
+from natsr.data.ticks import Unit, shown, tick_of
 from natsr.live import LiveForecast, numbers, pairs
 from natsr.serve.admit import Layout
 from natsr.serve.store import ForecastRow, LogRow
@@ -26,8 +26,7 @@ def kept(forecast: LiveForecast, health: dict[str, Any]) -> ForecastRow:
     low, high = forecast.intervals[KEPT_LEVEL]
     with np.errstate(over="ignore"):
         stacked = np.stack([forecast.mean, low, high]).astype("<f4")
-    origin = int(forecast.origin.astype("datetime64[s]").astype(np.int64))
-    return ForecastRow(origin, stacked.tobytes(), json.dumps(health))
+    return ForecastRow(tick_of(forecast.origin), stacked.tobytes(), json.dumps(health))
 
 
 def kept_numbers(row: ForecastRow, channels: int) -> npt.NDArray[np.float32]:
@@ -40,8 +39,8 @@ def past_answer(row: ForecastRow, columns: Sequence[str], grid: Grid) -> dict[st
     mean, low, high = kept_numbers(row, len(columns))
     times = grid.after(np.array([row.origin]), np.arange(1, len(mean) + 1))
     return {
-        "origin": shown(row.origin),
-        "times": [shown(time) for time in times.tolist()],
+        "origin": shown(row.origin, grid.unit),
+        "times": [shown(time, grid.unit) for time in times.tolist()],
         "mean": {name: numbers(mean[:, place]) for place, name in enumerate(columns)},
         "intervals": {
             f"{KEPT_LEVEL:g}": {name: pairs(low[:, place], high[:, place]) for place, name in enumerate(columns)}
@@ -49,9 +48,9 @@ def past_answer(row: ForecastRow, columns: Sequence[str], grid: Grid) -> dict[st
     }
 
 
-def row_answer(row: LogRow, layout: Layout) -> dict[str, Any]:
+def row_answer(row: LogRow, layout: Layout, unit: Unit) -> dict[str, Any]:
     """A kept row in the form in which rows are posted."""
-    found: dict[str, Any] = {"time": shown(row.time), "values": by_column(layout.values(row.row), layout.names)}
+    found: dict[str, Any] = {"time": shown(row.time, unit), "values": by_column(layout.values(row.row), layout.names)}
     if (future := layout.future(row.row)) is not None:
         found["future"] = {name: numbers(np.array(plan)) for name, plan in future.items()}
     return found

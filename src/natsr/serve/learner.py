@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from natsr.data.grids import grid_of
 from natsr.live import LEVELS, Live, LiveForecast
 from natsr.serve.admit import Layout
 from natsr.serve.answers import plain
@@ -26,7 +27,7 @@ class Learner(Protocol):
     """A forecaster that lives on one series."""
 
     def observe(self, time: int, row: bytes) -> None:
-        """Take the next row of the log.
+        """Take the next row of the log, with its time in the ticks of the series.
 
         Raises:
             DataError: It was not taken, and nothing has changed.
@@ -61,6 +62,7 @@ class Local:
     def __init__(self, live: Live) -> None:
         self._live = live
         self.columns = tuple(live.columns)
+        self._unit = grid_of(live.freq).unit
         self._layout = Layout(live.columns, live.exogenous, live.known, live.horizon)
 
     @property
@@ -70,7 +72,7 @@ class Local:
 
     def observe(self, time: int, row: bytes) -> None:
         """See `Learner`."""
-        self._live.observe(np.datetime64(time, "s"), self._layout.values(row), self._layout.future(row))
+        self._live.observe(np.datetime64(time, self._unit), self._layout.values(row), self._layout.future(row))
 
     def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
         """See `Learner`."""

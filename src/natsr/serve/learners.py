@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from sqlalchemy.exc import SQLAlchemyError
 
+from natsr.data.ticks import shown, tick_of
 from natsr.serve.admit import Tail
 from natsr.serve.answers import by_column, kept
 from natsr.serve.events import Bus
@@ -266,7 +267,7 @@ class Learners:
         live = self._snapshots.get(series.id, workshop)
         series.learned = Tail()
         if live is not None:
-            origin = int(live.forecast().origin.astype("datetime64[s]").astype(np.int64))
+            origin = tick_of(live.forecast().origin)
             seq = self._store.seq_at(series.id, origin)
             if seq is None:
                 log.warning("the snapshot of %s has seen rows that the log lacks; all is learned again", series.key)
@@ -297,13 +298,10 @@ class Learners:
         if series.waiters:
             self._tell(series)
         if self._bus.watched(series.key):
-            news = {"key": series.key, "seq": row.seq, "time": str(np.datetime64(row.time, "s"))}
-            more = {
-                "values": by_column(series.layout.values(row.row), series.layout.names),
-                "pending": series.pending,
-                "health": health,
-            }
-            self._bus.publish(series.key, {**news, **more, "forecast": forecast.plain()})
+            news = {"key": series.key, "seq": row.seq, "time": shown(row.time, series.unit)}
+            values = by_column(series.layout.values(row.row), series.layout.names)
+            more = {"values": values, "pending": series.pending, "health": health, "forecast": forecast.plain()}
+            self._bus.publish(series.key, {**news, **more})
 
     def _tell(self, series: Series) -> None:
         with self._lock:

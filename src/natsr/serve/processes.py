@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from natsr.data.ticks import Unit, tick_of, times_of, unit_of
 from natsr.live import LEVELS, LiveForecast
 from natsr.native.build import library
 from natsr.phases import Interval
@@ -69,7 +70,8 @@ class Remote:
         if (origin := answer.head.get("origin")) is None:
             return None
         levels, columns, rows = answer.head["levels"], self._columns, answer.head["rows"]
-        moment, times = np.datetime64(origin, "s"), np.frombuffer(answer.body, np.int64, rows).astype("datetime64[s]")
+        unit: Unit = answer.head["unit"]
+        moment, times = np.datetime64(origin, unit), times_of(np.frombuffer(answer.body, np.int64, rows), unit)
         parts = np.frombuffer(answer.body, offset=times.nbytes).reshape(1 + 2 * len(levels), rows, -1).copy()
         ends = {level: Interval(parts[1 + 2 * place], parts[2 + 2 * place]) for place, level in enumerate(levels)}
         return LiveForecast(moment, times, columns, parts[0], ends)
@@ -241,7 +243,6 @@ def _done(learners: dict[int, Local], asked: Message) -> Message:
 def _said(forecast: LiveForecast, more: Mapping[str, Any] | None = None) -> Message:
     """A forecast as it is sent."""
     parts = [forecast.mean, *(end for ends in forecast.intervals.values() for end in ends)]
-    seconds = forecast.times.astype("datetime64[s]").astype(np.int64)
-    origin = int(forecast.origin.astype("datetime64[s]").astype(np.int64))
-    head = {"origin": origin, "rows": len(seconds), "levels": list(forecast.intervals)}
-    return Message({**(more or {}), **head}, seconds.tobytes() + np.stack(parts).astype(np.float64).tobytes())
+    ticks, unit = forecast.times.astype(np.int64), unit_of(forecast.origin)
+    head = {"origin": tick_of(forecast.origin), "unit": unit, "rows": len(ticks), "levels": list(forecast.intervals)}
+    return Message({**(more or {}), **head}, ticks.tobytes() + np.stack(parts).astype(np.float64).tobytes())

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from natsr.intake import shown, stamp
+from natsr.data.ticks import FINEST, Unit, converted, shown
+from natsr.intake import stamp
 from natsr.live import LEVELS, LiveForecast
 from natsr.serve import schemas
 from natsr.serve.admit import offered, unpacked
@@ -80,9 +81,9 @@ def described(series: Series) -> dict[str, Any]:
         "known": [],
         **row.settings,
         "options": row.settings.get("options") or {},
-        "created": shown(row.created) + "Z",
+        "created": shown(row.created, "s") + "Z",
         "observations": tail.seq,
-        "last_time": shown(tail.time) if tail.time is not None else None,
+        "last_time": shown(tail.time, series.unit) if tail.time is not None else None,
         "pending": series.pending,
         "resident": series.live is not None,
         "failure": series.failure,
@@ -146,9 +147,9 @@ async def post_observations(key: Key, body: Annotated[RowsIn, Body()], request: 
         raise ApiError(413, f"there are {len(body.rows)} rows", f"at most {most}", "send them in several requests")
     given = [(row.time, row.values, row.future) for row in body.rows]
     if len(given) > 100:  # long enough for others to notice
-        good, bad = await run_in_threadpool(offered, given, series.layout)
+        good, bad = await run_in_threadpool(offered, given, series.layout, series.unit)
     else:
-        good, bad = offered(given, series.layout)
+        good, bad = offered(given, series.layout, series.unit)
     service.count(0, 0, len(bad))
     outcome = await asyncio.wrap_future(service.observe(series, good))
     return Answer(
@@ -166,8 +167,8 @@ async def get_observations(key: Key, request: Request, count: Count = 100, befor
     """The last rows kept, oldest first, in the form in which they are posted."""
     service = service_of(request)
     series = service.find(key)
-    rows = await run_in_threadpool(service.rows, series, count, _moment(before))
-    cells = [row_answer(row, series.layout) for row in rows]
+    rows = await run_in_threadpool(service.rows, series, count, _moment(before, series.unit))
+    cells = [row_answer(row, series.layout, series.unit) for row in rows]
     return Answer({"rows": cells})
 
 
@@ -205,7 +206,7 @@ async def get_history(
     horizon = series.row.settings["horizon"]
     if step > horizon:
         raise ApiError(422, f"step is {step}", f"at most the horizon, {horizon}", "choose a smaller step")
-    rows = await run_in_threadpool(service.rows, series, count, _moment(before))
+    rows = await run_in_threadpool(service.rows, series, count, _moment(before, series.unit))
     looked = await run_in_threadpool(service.look_back, series, rows, step)
     return Answer({**looked_answer(series, looked), "step": step})
 
@@ -217,7 +218,7 @@ async def get_forecasts(
     """The last forecasts that were made, oldest first, with their 90 % intervals."""
     service = service_of(request)
     series = service.find(key)
-    last = (_moment(before) or series.tail.time or 0) - (before is not None)
+    last = (_moment(before, series.unit) or series.tail.time or 0) - (before is not None)
     made = await run_in_threadpool(service.past, series, -(2**62), last, count)
     grid = await run_in_threadpool(service.grid, series)
     return Answer({"forecasts": [past_answer(row, series.columns, grid) for row in made]})
@@ -228,12 +229,12 @@ async def get_metrics(key: Key, request: Request, count: Count = 500, before: Be
     """Health after each of the last rows learned: running error beside that of the last value, coverage, scale."""
     service = service_of(request)
     series = service.find(key)
-    last = (_moment(before) or series.tail.time or 0) - (before is not None)
+    last = (_moment(before, series.unit) or series.tail.time or 0) - (before is not None)
     made = await run_in_threadpool(service.past, series, -(2**62), last, count)
     readings = [json.loads(row.health) for row in made]
     names = sorted({name for reading in readings for name in reading})
     figures = {name: [reading.get(name) for reading in readings] for name in names}
-    return Answer({"times": [shown(row.origin) for row in made], "figures": figures})
+    return Answer({"times": [shown(row.origin, series.unit) for row in made], "figures": figures})
 
 
 _STREAM: dict[int | str, dict[str, Any]] = {
@@ -288,10 +289,11 @@ def _levels(text: str) -> tuple[float, ...]:
     return levels
 
 
-def _moment(text: str | None) -> int | None:
+def _moment(text: str | None, unit: Unit) -> int | None:
+    """The first tick of a series that is not before this time."""
     if text is None:
         return None
     try:
-        return stamp(text)
+        return converted(stamp(text, FINEST), FINEST, unit)
     except (DataError, OverflowError, ValueError):
         raise ApiError(422, f"before is {text!r}", "ISO 8601 such as 2026-01-31T15:00:00", "leave it out") from None

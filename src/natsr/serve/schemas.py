@@ -17,7 +17,9 @@ Numbers = dict[str, float | None]
 Columns = dict[str, list[float | None]]
 Intervals = dict[str, dict[str, list[list[float | None]]]]
 # Checked row by row, so that one bad row is refused with its reason and the others are taken.
-Time = Annotated[Any, WithJsonSchema({"type": "string", "description": "ISO 8601, to the second", "examples": [TIME]})]
+Time = Annotated[
+    Any, WithJsonSchema({"type": "string", "description": "ISO 8601, as fine as freq", "examples": [TIME]})
+]
 Values = Annotated[
     Any,
     WithJsonSchema(
@@ -60,6 +62,7 @@ class SeriesIn(BaseModel):
             "examples": [
                 {"columns": ["load"], "horizon": 24, "freq": "h"},
                 {"columns": ["sales", "returns"], "horizon": 12, "window": 36, "freq": "MS"},
+                {"columns": ["g"], "horizon": 20, "freq": "100ms", "options": {"budget": "cheap"}},
                 {
                     "columns": ["load"],
                     "horizon": 3,
@@ -85,8 +88,9 @@ class SeriesIn(BaseModel):
     freq: str = Field(
         "h",
         max_length=20,
-        description="Time between rows: s, 15min, h, D, W; B for working days; M, Q, Y for months, quarters and years, "
-        "with S on the first day of the month (MS), with E on the last (ME), else on the day that the rows show",
+        description="Time between rows: 250us, 100ms, s, 15min, h, D, W; B for working days; M, Q, Y for months, "
+        "quarters and years, with S on the first day of the month (MS), with E on the last (ME), else on the day that "
+        "the rows show",
     )
     method: str = Field(Live.method, max_length=50, description="A method's name")
     protocol: Literal["honest", "partial"] = Field("honest", description="When labels are learned")

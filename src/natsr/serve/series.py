@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from natsr.data.grids import Grid, grid_of
+from natsr.data.ticks import Unit
 from natsr.live import LiveForecast
 from natsr.serve.admit import Layout, Tail
 from natsr.serve.learner import Learner
@@ -108,6 +109,11 @@ class Series:
     def key(self) -> str:
         """What people call it."""
         return self.row.key
+
+    @property
+    def unit(self) -> Unit:
+        """What its times are counted in."""
+        return self.grid.unit
 
     @property
     def pending(self) -> int:

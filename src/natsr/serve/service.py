@@ -17,6 +17,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from natsr.data.grids import Grid, grid_of
+from natsr.data.ticks import shown
 from natsr.live import Live, LiveForecast, numbers, pairs
 from natsr.serve.admit import Layout, Offered, Outcome, Refused, Tail, admit, unpacked
 from natsr.serve.answers import KEPT_LEVEL, kept_numbers
@@ -278,7 +279,7 @@ def looked_answer(series: Series, looked: Looked) -> dict[str, Any]:
     mean, low, high = looked.expected
     named = list(enumerate(series.columns))
     return {
-        "times": [str(np.datetime64(row.time, "s")) for row in looked.rows],
+        "times": [shown(row.time, series.unit) for row in looked.rows],
         "values": {name: numbers(values[:, place]) for place, name in named},
         "mean": {name: numbers(mean[:, place]) for place, name in named},
         "intervals": {f"{KEPT_LEVEL:g}": {name: pairs(low[:, place], high[:, place]) for place, name in named}},

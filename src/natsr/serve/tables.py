@@ -1,7 +1,8 @@
 """What is kept: the series, the log of their rows, the forecasts made, and, on PostgreSQL, the snapshots.
 
 The log has one row for each series and time. `seq` counts the rows of a series from 1; since a row is taken only if it
-is later than all before it, the order of `seq` and of `time` is the same.
+is later than all before it, the order of `seq` and of `time` is the same. Times of rows and forecasts are ticks since
+1970: seconds or, where the `freq` of the series is in parts of a second (`100ms`, `250us`), these (`natsr.data.ticks`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ observations = Table(
     "observations",
     metadata,
     _owner(),
-    Column("time", BigInteger, primary_key=True, autoincrement=False),  # seconds since 1970
+    Column("time", BigInteger, primary_key=True, autoincrement=False),  # ticks since 1970
     Column("seq", BigInteger, nullable=False),
     Column("row", LargeBinary, nullable=False),  # float64, little endian, NaN where missing
     sqlite_with_rowid=False,

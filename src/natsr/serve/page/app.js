@@ -87,17 +87,20 @@
   function facts(pairs) {
     return pairs.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value)));
   }
-  const UNITS = [[604800, "week"], [86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+  const UNITS = [[6048e8, "week"], [864e8, "day"], [36e8, "hour"], [6e7, "minute"], [1e6, "second"], [1e3, "millisecond"], [1, "microsecond"]];
+  const TICKS = { s: 1e6, ms: 1e3, us: 1 };
   const MONTHS = { 1: "month", 3: "quarter", 12: "year" };
   function every(freq) {
     const count = Number.parseInt(freq, 10);
     if (freq === "B") return "working day";
     if (freq.includes("M")) return MONTHS[count] || `${count} months`;
-    const seconds = count, [size, unit] = UNITS.find(([size]) => seconds % size === 0) || [1, "second"];
-    return seconds === size ? unit : `${seconds / size} ${unit}s`;
+    const step = count * TICKS[freq.replace(/^\d+/, "")], [size, unit] = UNITS.find(([size]) => step % size === 0) || [1, "microsecond"];
+    return step === size ? unit : `${step / size} ${unit}s`;
   }
-  // Of rows that are days or more apart the clock says nothing.
+  // Of rows that are days or more apart the clock says nothing; of those that are less than a second apart seconds do not.
   function when(freq, at) {
+    const fine = /[mu]s$/.exec(freq);
+    if (fine) return showTime(at, fine[0] === "ms" ? 3 : 6);
     const coarse = /[BM]/.test(freq) || Number.parseInt(freq, 10) % 86400 === 0;
     return coarse ? showTime(at).replace(", 00:00", "") : showTime(at);
   }
