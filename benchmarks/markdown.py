@@ -306,15 +306,18 @@ def wide(paths: Paths) -> list[str]:
     for method in dict.fromkeys(row["method"] for row in found["rows"]):
         mine = {(row["dataset"], row["horizon"]): row for row in found["rows"] if row["method"] == method}
         lines.append(f"| {method} | {' | '.join(_wide(mine.get(shape)) for shape in shapes)} |")
-    machine = found["machine"]
+    versions = ", ".join(sorted({str(row["torch"]) for row in found["rows"] if row.get("torch")}))
     limit = f"- peak memory of the whole process and time of a step after it; the limit is {found['limit_mib']} MiB"
-    steps = f"- {found['steps']} steps after {found['epochs']} epoch(s) of warm-up, each in a process of its own"
+    learned, epochs = found["learned"], found["epochs"]
+    steps = (
+        f"- H + {learned} steps, of which {learned} learn, after {epochs} epoch(s) of warm-up, in a process of its own"
+    )
     return [
         *lines,
         "",
         limit,
         steps,
-        f"- torch {machine['torch']}, natsr {machine['natsr']}, {machine['threads']} thread(s)",
+        f"- torch {versions}, natsr {found['natsr']}, one thread each; torch with CUDA takes 250 MiB more",
     ]
 
 

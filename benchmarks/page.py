@@ -196,10 +196,10 @@ horizons, the one with the lowest mean over the three.
     Section(
         "ETTh1, tuned as published",
         "etth1-tuning-published.jsonl",
-        "benchmarks/etth1/tune-published.sh",
+        "benchmarks/etth1/tune-published.sh` (the first 1,500 steps) and `benchmarks/paper/h200.sh OUT tuning …",
         """
-Trials of `natsr tune --tuned-on test`: on a stretch of the stream itself, under the protocol `paper`, as the published
-rates were chosen. What comes out may only be used where that is said.
+Trials of `natsr tune --tuned-on test`: on the stream itself, under the protocol `paper`, as the published rates were
+chosen. What comes out may only be used where that is said.
 """,
         choices,
     ),

@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from natsr.recipes import METHODS, NETWORKS
 RESULTS = Path(__file__).resolve().parent / "results" / "wide.json"
 SHAPES = (("ECL", 1), ("ECL", 24), ("Traffic", 1), ("Traffic", 24))
 LIMIT_MIB = 4096
-STEPS, EPOCHS = 12, 1
+#: Rows that are learned from: the first label comes a horizon after the first forecast.
+LEARNED, EPOCHS = 12, 1
 #: A method that takes longer than this is given up.
 PATIENCE_SECONDS = 1800
 
@@ -52,10 +54,10 @@ def measure(method: str, dataset: str, horizon: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_DATA, (2 * LIMIT_MIB * 2**20,) * 2)  # a method that wants all fails, alone
     options = (("epochs", EPOCHS),) if method in NETWORKS else ()
-    result = run_cell(Cell(method, dataset, horizon, options=options, max_steps=STEPS))
+    result = run_cell(Cell(method, dataset, horizon, options=options, max_steps=horizon + LEARNED))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     numbers = {name: result.numbers.get(name) for name in ("ms_per_step", "warm_seconds", "mase")}
-    return {**numbers, "peak_mib": round(peak, 1), "error": result.error}
+    return {**numbers, "peak_mib": round(peak, 1), "error": result.error, "torch": torch.__version__}
 
 
 def in_a_child(method: str, dataset: str, horizon: int, environment: dict[str, str]) -> dict[str, Any]:
@@ -79,8 +81,7 @@ def keep(rows: list[dict[str, Any]], path: Path) -> None:
     """Write what there is so far."""
     order = {method: place for place, method in enumerate(METHODS)}
     rows.sort(key=lambda row: (order.get(row["method"], -1), SHAPES.index((row["dataset"], row["horizon"]))))
-    machine = {"torch": torch.__version__, "natsr": __version__, "threads": 1}
-    found = {"machine": machine, "limit_mib": LIMIT_MIB, "steps": STEPS, "epochs": EPOCHS, "rows": rows}
+    found = {"natsr": __version__, "limit_mib": LIMIT_MIB, "learned": LEARNED, "epochs": EPOCHS, "rows": rows}
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
@@ -88,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default=",".join(METHODS), help="with commas; those measured before are kept")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--workers", type=int, default=1, help="methods at the same time")
     parser.add_argument("--one", nargs=3, metavar=("METHOD", "DATASET", "HORIZON"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -101,12 +103,18 @@ def main() -> None:
         environment = {**os.environ, "NATSR_DATA": folder, "XDG_CACHE_HOME": folder, "OMP_NUM_THREADS": "1"}
         for name in dict.fromkeys(dataset for dataset, _ in SHAPES):
             write_like(DATASETS[name], Path(folder))
-        for method in methods:
-            for dataset, horizon in SHAPES:
-                row = in_a_child(method, dataset, horizon, environment)
+        with ThreadPoolExecutor(given.workers) as pool:
+            waiting = [
+                pool.submit(in_a_child, method, dataset, horizon, environment)
+                for method in methods
+                for dataset, horizon in reversed(SHAPES)  # the widest first
+            ]
+            for done in as_completed(waiting):
+                row = done.result()
                 rows.append(row)
                 keep(rows, given.out)
-                sys.stdout.write(f"{method} {dataset} H={horizon}: {row['peak_mib']} MiB, {row['error'] or 'ok'}\n")
+                sys.stdout.write("{method} {dataset} H={horizon}: {peak_mib} MiB, ".format_map(row))
+                sys.stdout.write(f"{row['error'] or 'ok'}\n")
                 sys.stdout.flush()
 
 

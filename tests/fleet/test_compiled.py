@@ -109,7 +109,9 @@ def test_forecasting_changes_nothing_and_takes_any_number_of_windows() -> None:
     assert first[0].mean.shape == (3, TASK.horizon, TASK.channels)
     torch.testing.assert_close(first[0].mean, alone[0].forecast(several).mean, rtol=0, atol=CLOSE)
     torch.testing.assert_close(first[2].mean, alone[2].forecast(several[:1]).mean, rtol=0, atol=CLOSE)
-    assert again[2] is None and torch.equal(first[0].mean[:1], again[0].mean)
+    # One window and several are not cut into the same tiles, so some machines round them differently.
+    torch.testing.assert_close(again[0].mean, first[0].mean[:1], rtol=0, atol=1e-5)
+    assert again[2] is None
     assert fleet.forecast([None] * 3) == [None] * 3
     assert all(not differing(before[number], contents(fleet.state_dict(number))) for number in range(3))
 
