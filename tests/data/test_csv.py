@@ -178,6 +178,11 @@ def test_semicolons_tabs_and_packed_files(tmp_path: Path) -> None:
             "date,x\n2024-01-01,1\n2024-01-02,2\n2024-01-01,3\n",
             "rows 1 and 3 both have time 2024-01-01T00:00:00, expected each time once",
         ),
+        (
+            "date,x\n2024-01-01T00:00:00.1,1\n2024-01-01T00:00:00.7,2\n"
+            + "".join(f"2024-01-01T{hour:02}:00:00,{hour}\n" for hour in range(1, 9)),
+            r"rows 1 and 2 both have time 2024-01-01T00:00:00 \(times are kept to the second\), expected each",
+        ),
         ("date,x\n2024-01-01T00:00:00.1000001,1\n2024-01-01T00:00:00.1000002,2\n", "times are kept to the microsecond"),
         (
             "date,x\n2024-01-01,1\n2024-01-03,2\n2024-01-02,3\n",

@@ -24,6 +24,8 @@ _OFFSET = re.compile(r"\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")
 _DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d %b %Y")
 _CLOCKS = (" %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", "")
 _YEARS = (1000, 3000)
+#: A file whose rows lie in fewer seconds than this share of their number has rows more often than every second.
+_OFTEN = 0.75
 _ONE_OF_TWO = "remove one, average them, or write the times in UTC if the clock was put back"
 
 
@@ -179,12 +181,13 @@ def in_order(times: Times, table: pd.DataFrame, used: list[str]) -> Times:
         raise DataError(
             f"row {none[0] + 1} has {got}, expected a time like those of the other rows; correct or remove the row"
         )
-    times = kept(times)
+    found, times = times, kept(times)
     _, firsts, counts = np.unique(times, return_index=True, return_counts=True)
     if (counts > 1).any():
         first = int(firsts[counts > 1].min())
         second = int(np.flatnonzero(times == times[first])[1])
-        finer = "" if cells.iloc[first].equals(cells.iloc[second]) else " (times are kept to the microsecond)"
+        most = "second" if found[first] != found[second] else "microsecond"
+        finer = "" if cells.iloc[first].equals(cells.iloc[second]) else f" (times are kept to the {most})"
         raise DataError(
             f"rows {first + 1} and {second + 1} both have time {times[first]}{finer}, expected each time once; "
             + (_several_series(table, used) or _ONE_OF_TWO)
@@ -200,7 +203,9 @@ def in_order(times: Times, table: pd.DataFrame, used: list[str]) -> Times:
 
 
 def kept(times: Times) -> Times:
-    """Times to the second, unless rows come more often, or by steps that are no whole seconds: then as they are.
+    """Times to the second, unless rows come more often, or by even steps that are no whole seconds: then as they are.
+
+    A few rows within one second, in a file of slower ones, are no reason: they are mistakes, to be told as such.
 
     >>> [str(time) for time in kept(np.array(["2026-01-01T00:00:00.5", "2026-01-01T00:00:01.5"], "datetime64[us]"))]
     ['2026-01-01T00:00:00', '2026-01-01T00:00:01']
@@ -211,10 +216,10 @@ def kept(times: Times) -> Times:
     if (seconds == times).all():
         return seconds
     fine = times.astype(f"datetime64[{coarsest(times)}]")
-    alike = len(np.unique(seconds)) < len(np.unique(fine))
-    grid = None if alike else grid_between(fine)
+    often = len(np.unique(seconds)) < _OFTEN * len(np.unique(fine))
+    grid = None if often else grid_between(fine)
     between = isinstance(grid, Even) and grid.step % PER_SECOND[grid.unit] > 0
-    return fine if alike or between else seconds
+    return fine if often or between else seconds
 
 
 def _several_series(table: pd.DataFrame, used: list[str]) -> str | None:
