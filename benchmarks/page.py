@@ -196,10 +196,11 @@ horizons, the one with the lowest mean over the three.
     Section(
         "ETTh1, tuned as published",
         "etth1-tuning-published.jsonl",
-        "benchmarks/etth1/tune-published.sh` (the first 1,500 steps) and `benchmarks/paper/h200.sh OUT tuning …",
+        "benchmarks/etth1/tune-published.sh",
         """
 Trials of `natsr tune --tuned-on test`: on the stream itself, under the protocol `paper`, as the published rates were
-chosen. What comes out may only be used where that is said.
+chosen. What comes out may only be used where that is said. Those on CUDA have the whole stream, and are made by
+`benchmarks/paper/h200.sh OUT tuning METHOD`, for NatSR with `--over rate,average,curvature_average`.
 """,
         choices,
     ),

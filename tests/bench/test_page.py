@@ -12,8 +12,14 @@ import pytest
 from benchmarks.page import PAGE, README, RESULTS, ROOT, SECTIONS, Section, compact, rendered, with_tables
 
 from natsr.bench.cells import NUMBERS, Cell, Result, TunedOn
+from natsr.bench.grids import read_grid
 from natsr.bench.results import to_line
 from natsr.types import DataError, ProtocolName
+
+#: NatSR as it is in the tables against the paper.
+PLAIN = next(
+    cell.options for _, cell in read_grid(ROOT / "benchmarks/paper/complete.toml").cells if cell.method == "natsr"
+)
 
 
 def cells(
@@ -56,7 +62,7 @@ def test_the_readmes_tables_are_not_stale() -> None:
 
 
 def test_the_readmes_tables_have_both_protocols_and_the_papers_figure(tmp_path: Path) -> None:
-    leaking = [replace(c, options=(("average", 1), ("rate", 0.05))) for c in cells("natsr", "paper", "test")]
+    leaking = [replace(c, options=PLAIN) for c in cells("natsr", "paper", "test")]
     keep(tmp_path / "etth1-paper.jsonl", [measured(cell, 1.0) for cell in leaking])
     honest = cells("natsr", "honest", "validation", horizons=(24,))
     keep(tmp_path / "honest-complete.jsonl", [measured(cell, 2.0) for cell in honest])
@@ -86,13 +92,12 @@ def test_every_command_exists(part: Section) -> None:
 
 
 def test_grids_stand_beside_the_reported_figures(tmp_path: Path) -> None:
-    plain = (("average", 1), ("rate", 0.05))
     base = [
-        Cell("natsr", dataset, 24, seed, "paper", options=plain, tuned_on="test")
+        Cell("natsr", dataset, 24, seed, "paper", options=PLAIN, tuned_on="test")
         for dataset in ("ETTh1", "WTH")
         for seed in range(3)
     ]
-    without = [replace(cell, options=(*plain, ("memory", 0))) for cell in base]
+    without = [replace(cell, options=tuple(sorted((*PLAIN, ("memory", 0))))) for cell in base]
     keep(tmp_path / "paper-complete.jsonl", [measured(cell, 1.0) for cell in base])
     keep(tmp_path / "paper-ablation.jsonl", [measured(cell, 1.25) for cell in without])
     page = rendered(tmp_path)
@@ -108,7 +113,7 @@ def test_grids_stand_beside_the_reported_figures(tmp_path: Path) -> None:
 
 
 def test_honest_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
-    leaking = [replace(c, options=(("average", 1), ("rate", 0.05))) for c in cells("natsr", "paper", "test", (24,))]
+    leaking = [replace(c, options=PLAIN) for c in cells("natsr", "paper", "test", (24,))]
     keep(tmp_path / "paper-complete.jsonl", [measured(cell, 1.0) for cell in leaking])
     honest = [*cells("natsr", "honest", "validation", (24,)), *cells("rls", "honest", horizons=(24,))]
     results = [measured(cell, 1.6 if cell.method == "natsr" else 1.5) for cell in honest]
@@ -125,8 +130,7 @@ def test_honest_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
 def test_the_full_width_is_shown(tmp_path: Path) -> None:
     row = {"method": "er", "dataset": "ECL", "horizon": 1, "columns": 321, "peak_mib": 900.4, "ms_per_step": 21.5}
     rows = [{**row, "error": None}, {**row, "method": "rls_mv", "error": "MemoryError: too wide"}]
-    machine = {"torch": "2.0", "natsr": "0.1.0", "threads": 1}
-    found = {"machine": machine, "limit_mib": 4096, "steps": 12, "epochs": 1, "rows": rows}
+    found = {"natsr": "0", "limit_mib": 4096, "learned": 12, "epochs": 1, "rows": rows}
     (tmp_path / "wide.json").write_text(json.dumps(found), encoding="utf-8")
     text = section(rendered(tmp_path), "Full width")
     assert line(text, "er")[1] == "900 MiB, 22 ms" and line(text, "rls_mv")[1] == "failed: MemoryError: too wide"
