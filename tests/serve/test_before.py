@@ -61,6 +61,7 @@ def test_sqlite(tmp_path: Path) -> None:
     with inside(ServeSettings(str(folder(tmp_path / "state")))) as (service, client):
         goes_on(client)
         assert service.learners.failed == 0
+        assert "natsr_learn_seconds_count 18.0" in client.get("/metrics").text  # the new rows: snapshots go on
     with inside(ServeSettings(str(tmp_path / "state"))) as (_, client):
         assert client.get("/v1/series/fine").json()["last_time"] == "2026-01-01T00:00:00.900"
         assert client.get("/v1/series/hours").json()["observations"] == 34
@@ -86,3 +87,4 @@ def test_postgresql(database: Postgres) -> None:
     with inside(ServeSettings(database.url)) as (service, client):
         goes_on(client)
         assert service.learners.failed == 0
+        assert "natsr_learn_seconds_count 18.0" in client.get("/metrics").text

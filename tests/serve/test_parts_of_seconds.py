@@ -119,6 +119,22 @@ def test_every_verb(freq: str, state: str) -> None:
 
 
 @pytest.mark.parametrize("freq", STEPS)
+def test_a_snapshot_is_gone_on_from(freq: str, state: str) -> None:
+    """Its time is found in the log, so that nothing is learned again."""
+    key = f"again-{freq}"
+    with inside(ServeSettings(state)) as (_, http), natsr.Client(str(http.base_url)) as client:
+        client.put(key, **SETTINGS, freq=freq)
+        client.observe_many(key, [(row["time"], row["values"]) for row in rows(freq, 0, 30)])
+        client.forecast(key, wait=60)
+    with inside(ServeSettings(state)) as (_, http), natsr.Client(str(http.base_url)) as client:
+        assert client.forecast(key, wait=60).plain() == alone(freq, 30).forecast().plain()
+        assert "natsr_learn_seconds_count 0.0" in http.get("/metrics").text
+        client.observe_many(key, [(row["time"], row["values"]) for row in rows(freq, 28, 32)])
+        assert client.forecast(key, wait=60).plain() == alone(freq, 32).forecast().plain()
+        assert "natsr_learn_seconds_count 2.0" in http.get("/metrics").text
+
+
+@pytest.mark.parametrize("freq", STEPS)
 def test_events_carry_the_time_as_it_is(freq: str, tmp_path: Path) -> None:
     with inside(ServeSettings(str(tmp_path))) as (service, http), natsr.Client(str(http.base_url)) as client:
         client.put("a", **SETTINGS, freq=freq)
