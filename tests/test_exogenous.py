@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-import torch
 
 from natsr import state as states
 from natsr.exogenous import LEADS, Exogenous
@@ -23,15 +21,6 @@ START = np.datetime64("2024-01-01T00:00:00")
 HOUR = np.timedelta64(1, "h")
 SMALL: dict[str, Option] = {"width": 8, "depth": 2, "top": 16, "epochs": 2, "memory": 20}
 W, H = 6, 2
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These networks are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def times(rows: int) -> npt.NDArray[np.datetime64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,6 @@ def same(a: LiveForecast, b: LiveForecast) -> bool:
     arrays += [(a.intervals[level].low, b.intervals[level].low) for level in a.intervals]
     arrays += [(a.intervals[level].high, b.intervals[level].high) for level in a.intervals]
     return a.intervals.keys() == b.intervals.keys() and all(x.tobytes() == y.tobytes() for x, y in arrays)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These networks are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # ---- the same numbers as the loop ----------------------------------------------------------------------------------

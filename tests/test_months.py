@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from benchmarks.serve.harness import Nursery, Postgres, Served, inside, postgres_binaries
+from benchmarks.serve.harness import Nursery, Postgres, Served, inside
 from typer.testing import CliRunner
 
 import natsr
@@ -239,20 +239,6 @@ def test_a_pipe_of_quarters_in_json() -> None:
 # ---- natsr serve -----------------------------------------------------------------------------------------------------
 
 SETTINGS = {"columns": ["load"], "horizon": H, "window": W, "method": "rls", "freq": "M"}
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Postgres]:
-    if postgres_binaries() is None:
-        pytest.skip("PostgreSQL's initdb is not installed")
-    with Postgres() as server:
-        yield server
 
 
 def rows_of(times: Iterable[pd.Timestamp], values: npt.NDArray[np.float64]) -> list[dict[str, Any]]:

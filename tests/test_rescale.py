@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 
 from natsr import state as states
 from natsr.live import Live, LiveForecast
@@ -23,15 +21,6 @@ HOUR = np.timedelta64(1, "h")
 SMALL: dict[str, Option] = {"width": 8, "depth": 2, "top": 16, "epochs": 6, "memory": 20, "warm_rate": 0.01}
 W, H, KNOWN, CHANGE = 6, 2, 300, 330
 PATIENCE = 48  # two days, the season of hourly rows
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These networks are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def stream(rows: int, level: float = 10.0) -> Floats:

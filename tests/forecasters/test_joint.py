@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,6 @@ SMALL: dict[str, Option] = {"width": 8, "depth": 2, "top": 16, "epochs": 2, "mem
 CHEAP: dict[str, Option] = {"budget": "cheap"}
 TASK = Task(window=8, horizon=3, channels=2, features=2, season=6, outside=1)
 START, HOUR = np.datetime64("2024-01-01T00:00:00"), np.timedelta64(1, "h")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These networks are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def small(task: Task) -> Joint:

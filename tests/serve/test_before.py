@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
-from benchmarks.serve.harness import Postgres, inside, postgres_binaries
+from benchmarks.serve.harness import Postgres, inside
 
 from natsr.serve.settings import ServeSettings
 
@@ -71,14 +70,6 @@ def test_sqlite_without_snapshots(tmp_path: Path) -> None:
     shutil.rmtree(folder(tmp_path / "state") / "snapshots")
     with inside(ServeSettings(str(tmp_path / "state"))) as (_, client):
         later(client)
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Postgres]:
-    if postgres_binaries() is None:
-        pytest.skip("PostgreSQL's initdb is not installed")
-    with Postgres() as server:
-        yield server
 
 
 def test_postgresql(database: Postgres) -> None:

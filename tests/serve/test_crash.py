@@ -23,27 +23,12 @@ from benchmarks.serve.harness import (
     Served,
     inside,
     moment,
-    postgres_binaries,
     rows,
     uninterrupted,
 )
 
 import natsr
 from natsr.serve.settings import ServeSettings
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Postgres]:
-    if postgres_binaries() is None:
-        pytest.skip("PostgreSQL's initdb is not installed")
-    with Postgres() as server:
-        yield server
 
 
 def crashed(nursery: Nursery, state: str, kills: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from benchmarks.serve.harness import Nursery, Postgres, Served, inside, postgres_binaries
+from benchmarks.serve.harness import Nursery, Postgres, Served, inside
 
 import natsr
 from natsr.serve.settings import ServeSettings
@@ -42,20 +41,6 @@ def alone(freq: str, last: int, without: tuple[int, ...] = ()) -> natsr.Live:
         if row["time"] not in [at(freq, missing) for missing in without]:
             live.observe(row["time"], row["values"])
     return live
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Postgres]:
-    if postgres_binaries() is None:
-        pytest.skip("PostgreSQL's initdb is not installed")
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as made:
-        yield made
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
