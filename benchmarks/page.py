@@ -122,6 +122,14 @@ NatSR without its dynamic scale (the variance stays at 1) and without its replay
 """,
     ),
     grid_section(
+        "Ablation, with the published rate",
+        "paper/ablation-rate.toml",
+        """
+The same with the online rate of the published configuration, three times the one that was tuned here: what the scale is
+worth depends on how fast the learner is.
+""",
+    ),
+    grid_section(
         "Sensitivity",
         "paper/sensitivity.toml",
         """
