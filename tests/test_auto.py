@@ -262,6 +262,25 @@ def test_a_state_from_before_there_was_a_fast_mixture_is_carried_on() -> None:
     assert scores["as it was"].mae < 1.15 * scores["as it is"].mae
 
 
+def test_a_state_from_before_waves_followed_the_amplitude_is_carried_on() -> None:
+    """As it was, bit for bit, until the amplitude changes; and then it follows."""
+    values = wave(600)
+    values[400:] *= 3
+    rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 200), Windows(rows, TASK, 200, 300))
+    state = auto.state_dict()
+    without_swing(state)
+    other.load_state_dict(state)
+    for step in steps(rows, TASK, "honest", 300, 600):
+        for one in (auto, other):
+            if step.matured is not None:
+                one.learn(step.matured)
+        if step.origin < 400:
+            assert torch.equal(other.forecast(step.window).mean, auto.forecast(step.window).mean)
+    for one in (auto, other):
+        assert np.abs(one._panel.past.swing(1) / 3 - 1).max() < 0.3
+
+
 def of_format_3(state: State) -> State:
     """A state as it was in format 3: four mixtures, without the expert that came last and without a correction."""
     own, mixture = state["panel"], state["mixture"]
@@ -276,15 +295,26 @@ def of_format_3(state: State) -> State:
             value = value[:4] if name.startswith("second") else value[:count]
             mixture[name] = value / value.sum(0) if name.endswith("weights") else value
     del state["correction"]
+    without_swing(state)
     last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
     del state[f"group_{last}"]
     return state
+
+
+def without_swing(state: State) -> None:
+    """As it was up to format 4."""
+    past, clock = state["past"], state["clock"]
+    assert isinstance(past, dict) and isinstance(clock, dict)
+    for name in ("usual", "since", "unit"):
+        del clock[name]
+    del past["swing"]
 
 
 def of_before(state: State, networks: bool) -> State:
     """A state as it was in format 2: one mixture, one network, and one member after it."""
     quick = 39
     del state["correction"]
+    without_swing(state)
     own, mixture = state["panel"], state["mixture"]
     assert isinstance(own, dict) and isinstance(mixture, dict)
     mixed, guarded, waiting = (torch.as_tensor(own.pop(name)) for name in ("mixed", "guarded", "waiting"))

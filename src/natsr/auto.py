@@ -21,6 +21,7 @@ from natsr.experts.past import Arrays, Past
 from natsr.experts.periods import find_period
 from natsr.experts.plain import LastValue, Means, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
+from natsr.experts.swing import Swing
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.member import Member, Reader
 from natsr.types import Task
@@ -73,9 +74,14 @@ class Clock:
         self._natural = season > 1
         self.longest = max(week, FOUND_LONGEST)
         self.day, self.week, self.found = (_period(rows) for rows in (season, week, season))
+        self._swing = Swing(task.channels, self.day)
 
     def look(self, past: Past) -> None:
-        """Look for a period now and then: at 128 rows, 256, 512, and every 1,024 from there on."""
+        """Look for a period now and then: at 128 rows, 256, 512, and every 1,024 from there on.
+
+        And at every row how far the stream swings, in days of its own.
+        """
+        self._swing.look(past)
         seen = past.seen
         if not (seen in (128, 256, 512) or seen % 1024 == 0):
             return
@@ -91,7 +97,8 @@ class Clock:
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
-        return {"day": self.day["period"], "week": self.week["period"], "found": self.found["period"]}
+        periods = {"day": self.day["period"], "week": self.week["period"], "found": self.found["period"]}
+        return periods | self._swing.arrays()
 
 
 def _period(rows: int) -> Arrays:

@@ -95,6 +95,7 @@ def test_least_squares_in_c_is_least_squares_in_numpy(monkeypatch: pytest.Monkey
         if number == 100:
             day["period"][:] = 4
         past.push(row)
+        past.swing(1)[:] = 1 + 0.01 * number * np.arange(CHANNELS)  # each channel's waves have their own size
         for group, out in ((ours, found), (theirs, wanted)):
             group.observe(past)
             group.forecast(past, out)
@@ -169,6 +170,9 @@ def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(ours.last(20), theirs.last(20))
         np.testing.assert_array_equal(ours.known_last(20), theirs.known_last(20))
         np.testing.assert_allclose(ours.clean(20), theirs.clean(20), rtol=1e-9)
+        np.testing.assert_array_equal(ours.swing(20), theirs.swing(20))
+        for past in (ours, theirs):
+            past.swing(1)[:] += past.seen  # is there as long as its row, and passed on to the next one
     assert_close(ours.arrays(), theirs.arrays(), 1e-9)
 
 

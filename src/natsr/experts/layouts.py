@@ -104,6 +104,10 @@ class Waves:
             self._key, self._found = key, self.at(rows)
         return self._found
 
+    def swung(self, past: Past, back: int, count: int) -> Array:
+        """The same times how far each channel swings of late, `(C, count, size)`."""
+        return np.asarray(past.swing(count, back).T[:, :, None] * self.build(past, back, count))
+
     def at(self, rows: Array) -> Array:
         """Those of rows by number, `(T, size)`; zero where a period is too short for a harmonic."""
         parts = []
@@ -145,7 +149,7 @@ class Seasons:
         x = np.empty((past.channels, count, self.size))
         place = self._own.size + self._waves.size
         x[:, :, : self._own.size] = self._own.build(past, back, count)
-        x[:, :, self._own.size : place] = self._waves.build(past, back, count)
+        x[:, :, self._own.size : place] = self._waves.swung(past, back, count)
         last = past.clean(count, back)
         for period in self.periods:
             length = int(period[0])
@@ -195,7 +199,7 @@ class Neighbours:
         x = np.empty((past.channels, count, self.size))
         place = self._own.size + self._waves.size
         x[:, :, : self._own.size] = self._own.build(past, back, count)
-        x[:, :, self._own.size : place] = self._waves.build(past, back, count)
+        x[:, :, self._own.size : place] = self._waves.swung(past, back, count)
         windows = np.array(windowed(past, back, count, self._others))  # (C, count, others)
         windows[:, :, 1:] -= windows[:, :, :-1].copy()
         chosen = windows[self._index]  # (C, near, count, others)
@@ -236,7 +240,7 @@ class Everything:
         own = self._own.build(past, back, count)[:, :, 1:]  # (C, count, lags)
         x[0, :, : self._wide] = own.transpose(1, 0, 2).reshape(count, self._wide)
         x[0, :, self._wide] = 1.0
-        x[0, :, self._wide + 1 :] = self._waves.build(past, back, count)
+        x[0, :, self._wide + 1 :] = self._waves.swung(past, back, count).mean(0)
         return x
 
     def columns(self, channels: int) -> Columns:

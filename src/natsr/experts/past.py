@@ -47,6 +47,7 @@ class Past:
         self._raw = np.zeros((2 * keep, channels))
         self._clean = np.zeros((2 * keep, channels))
         self._known = np.zeros((2 * keep, channels), dtype=bool)
+        self._swing = np.ones((2 * keep, channels))
         self._end, self.seen = keep, 0  # one past the newest row in the buffer; rows that have come
         self._counts = np.zeros(2, dtype=np.int64)  # both, as they are saved
         self._square = np.zeros(channels)  # mean square of the changes
@@ -68,11 +69,11 @@ class Past:
             first = np.where(known, row, 0.0)
             self._raw[:end], self._clean[:end] = first, np.clip(first, -LARGEST, LARGEST)
         elif end == 2 * self.keep:
-            for buffer in (self._raw, self._clean, self._known):
+            for buffer in (self._raw, self._clean, self._known, self._swing):
                 buffer[: self.keep] = buffer[self.keep :]
             end = self.keep
         filled = np.where(known, row, self._raw[end - 1])
-        self._raw[end], self._known[end] = filled, known
+        self._raw[end], self._known[end], self._swing[end] = filled, known, self._swing[end - 1]
         self._clean[end] = self._cut(filled, self._clean[end - 1])
         self._end, self.seen = end + 1, self.seen + 1
 
@@ -100,6 +101,11 @@ class Past:
         end = self._end - back
         return self._known[end - rows : end]
 
+    def swing(self, rows: int, back: int = 0) -> Array:
+        """What the waves of these origins are multiplied by, to be written to; what it was before, or 1."""
+        end = self._end - back
+        return self._swing[end - rows : end]
+
     def size(self) -> Array:
         """Root mean square of the changes from row to row, `(C,)`."""
         return np.sqrt(self._square)
@@ -111,6 +117,7 @@ class Past:
             "raw": self._raw,
             "clean": self._clean,
             "known": self._known,
+            "swing": self._swing,
             "counts": self._counts,
             "square": self._square,
             "changes": self._changes,
@@ -121,7 +128,7 @@ class Past:
         made = self._native.made
         if made is None:
             made = Rows(channels=self.channels, keep=self.keep)
-            fill(made, raw=self._raw, clean=self._clean, known=self._known, row=self._row)
+            fill(made, raw=self._raw, clean=self._clean, known=self._known, swing=self._swing, row=self._row)
             fill(made, square=self._square, changes=self._changes)
             self._native.made = made
         made.end, made.seen = self._end, self.seen

@@ -1,9 +1,10 @@
 """States of a pool from before, as a pool of today has them.
 
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
-no regression that forgets fast on all channels, and no correction. Experts are told by their names: those that are new
-begin anew, the networks with the rows that the only one had kept, and weigh what the one they stand beside weighed;
-mixtures that are new begin with the weights of the only one, or with equal weights.
+no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size.
+Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
+and weigh what the one they stand beside weighed; mixtures that are new begin with the weights of the only one, or with
+equal weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,23 @@ QUICK, SLOW = "everything_quick_plain", "everything_plain"
 
 
 def of_today(state: State, panel: Panel) -> State:
-    """The state with as many experts and mixtures as the panel has; as it is where it has them."""
+    """The state with all that the panel has; as it is where it has it."""
+    return _swung(_mixed(state, panel), panel)
+
+
+def _swung(state: State, panel: Panel) -> State:
+    """Up to format 4 the waves of the calendar had one size for ever."""
+    fresh = panel.arrays()
+    past, clock = state.get("past"), state.get("clock")
+    if not isinstance(past, dict) or not isinstance(clock, dict) or "swing" in past:
+        return state
+    ones = torch.ones(fresh["past"]["swing"].shape, dtype=torch.float64)
+    nothing: State = {name: torch.zeros(values.shape, dtype=torch.float64) for name, values in fresh["clock"].items()}
+    return {**state, "past": {**past, "swing": ones}, "clock": {**nothing, **clock}}
+
+
+def _mixed(state: State, panel: Panel) -> State:
+    """As many experts and mixtures as the panel has."""
     mixture, own = state.get("mixture"), state.get("panel")
     if not isinstance(mixture, dict) or not isinstance(own, dict) or "correction" in state:
         return state

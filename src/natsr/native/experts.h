@@ -9,6 +9,7 @@
 typedef struct {
     double *raw, *clean; /* (2 keep, C) */
     uint8_t *known;
+    double *swing;            /* (2 keep, C): what waves are multiplied by */
     double *square, *changes; /* (C) */
     const double *row;        /* (C): the newest, as it came */
     int64_t channels, keep, end, seen;

@@ -23,6 +23,7 @@ static void to_the_front(past *p)
     memcpy(p->raw, p->raw + half, half * sizeof(double));
     memcpy(p->clean, p->clean + half, half * sizeof(double));
     memcpy(p->known, p->known + half, half);
+    memcpy(p->swing, p->swing + half, half * sizeof(double));
     p->end = p->keep;
 }
 
@@ -35,7 +36,7 @@ void past_push(past *p, double wild, double young, double rate, double largest)
         first_row(p, row, largest);
     else if (p->end == 2 * p->keep)
         to_the_front(p);
-    double *raw = p->raw + p->end * C, *clean = p->clean + p->end * C;
+    double *raw = p->raw + p->end * C, *clean = p->clean + p->end * C, *swing = p->swing + p->end * C;
     for (int64_t c = 0; c < C; c++) {
         const int known = isfinite(row[c]) != 0;
         raw[c] = known ? row[c] : raw[c - C];
@@ -45,6 +46,7 @@ void past_push(past *p, double wild, double young, double rate, double largest)
         p->changes[c] += change != 0 || p->changes[c] > 0;
         p->square[c] += larger(rate, 1 / larger(p->changes[c], 1)) * (change * change - p->square[c]);
         clean[c] = clean[c - C] + change;
+        swing[c] = swing[c - C];
     }
     p->end++, p->seen++;
 }

@@ -28,16 +28,28 @@ void waves_of(const waves *x, double row, double *to)
     }
 }
 
-/* The regressor of one group at the origin that lies `back` rows before the newest. */
-static void regressor(const columns *x, const past *p, int64_t group, int64_t size, int64_t back, const double *waves,
-                      int64_t wide, double *to)
+/* What the waves of an origin are multiplied by; channels that share a regressor, by the mean. */
+static double swing_of(const rls *s, const past *p, int64_t group, int64_t back)
 {
-    const double *origin = p->clean + (p->end - 1 - back) * p->channels;
-    const int32_t *plus = x->plus + group * size, *minus = x->minus + group * size;
-    for (int64_t i = 0; i < size; i++)
+    const double *swing = p->swing + (p->end - 1 - back) * p->channels;
+    double sum = 0;
+    for (int64_t c = 0; c < p->channels; c++)
+        sum += swing[c];
+    return s->shared ? sum / (double)p->channels : swing[group];
+}
+
+/* The regressor of one group at the origin that lies `back` rows before the newest. */
+static void regressor(const rls *s, const past *p, int64_t group, int64_t back, const double *waves, int64_t wide,
+                      double *to)
+{
+    const columns *x = &s->x;
+    const double *origin = p->clean + (p->end - 1 - back) * p->channels, swing = wide > 0 ? swing_of(s, p, group, back) : 1;
+    const int32_t *plus = x->plus + group * s->size, *minus = x->minus + group * s->size;
+    for (int64_t i = 0; i < s->size; i++)
         to[i] = origin[plus[i]] - x->sign[i] * origin[minus[i]];
     to[x->one] = 1.0;
-    memcpy(to + x->at, waves, (size_t)wide * sizeof(double));
+    for (int64_t i = 0; i < wide; i++)
+        to[x->at + i] = swing * waves[i];
 }
 
 /* ---- a block of rows -------------------------------------------------------------------------------------------- */
@@ -149,7 +161,7 @@ static int prepare(const rls *s, const past *p, int64_t g, int64_t count, int64_
     double *half = w->half, *moved = w->moved;
     const double forget = pow(s->forgetting, (double)count);
     for (int64_t r = 0; r < count; r++)
-        regressor(&s->x, p, g, n, s->horizon + count - 1 - r, w->waves + r * wide, wide, w->x + r * ldn);
+        regressor(s, p, g, s->horizon + count - 1 - r, w->waves + r * wide, wide, w->x + r * ldn);
     multiply(w->x, ldn, count, n, s->weights + g * n * m, m, m, moved, ldm, w->beside);
     judge(s, p, g, count, w, moved);
     add_ridge(s, g, count, first, due, w->x, moved);
@@ -247,7 +259,7 @@ void rls_forecast(const rls *s, const past *p, double *out)
     float *single = (float *)(waves + whole(wide)), *change = single + whole(n);
     waves_of(&s->x.calendar, (double)(p->seen - 1), waves);
     for (int64_t g = 0; g < s->groups; g++) {
-        regressor(&s->x, p, g, n, 0, waves, wide, x);
+        regressor(s, p, g, 0, waves, wide, x);
         for (int64_t i = 0; i < n; i++)
             single[i] = (float)x[i];
         times(single, s->rounded + g * n * m, n, m, change);
