@@ -148,8 +148,9 @@ Standard deviations over three seeds, times 100, beside those of the paper; thre
         "Time of the online part",
         "paper/time.toml",
         """
-Seconds of learning and forecasting over the whole online part at H = 24, on one core of a machine that does other work
-too; in brackets the paper's, on one V100.
+Seconds of learning and forecasting over the whole online part at H = 24; in brackets the paper's, on one V100. Those on a
+GPU are a cell's share of what all cells beside it took, which is why seeds have the same; those on a CPU (OGD, ER and
+DER++ on ETTh1) are of one core of a machine that does other work too. [speed.md](speed.md) has steps timed alone.
 """,
     ),
     grid_section(
@@ -157,7 +158,7 @@ too; in brackets the paper's, on one V100.
         "paper/subsets.toml",
         """
 Seven columns of ECL and twenty of Traffic under the protocol `paper`, to see whether the stable NatSR is too slow there
-and the fast one better, as the paper says of the whole files. Here the fast one still has 0.555 for new curvature.
+and the fast one better, as the paper says of the whole files.
 """,
     ),
     Section(
