@@ -148,8 +148,8 @@ Standard deviations over three seeds, times 100, beside those of the paper; thre
         "Time of the online part",
         "paper/time.toml",
         """
-Seconds of learning and forecasting over the whole online part at H = 24; in brackets the paper's, on one V100. Those on a
-GPU are a cell's share of what all cells beside it took, which is why seeds have the same; those on a CPU (OGD, ER and
+Seconds of learning and forecasting over the whole online part at H = 24; in brackets the paper's, on one V100. Those on
+a GPU are a cell's share of what all cells beside it took, which is why seeds have the same; those on a CPU (OGD, ER and
 DER++ on ETTh1) are of one core of a machine that does other work too. [speed.md](speed.md) has steps timed alone.
 """,
     ),
