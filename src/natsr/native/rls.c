@@ -32,10 +32,12 @@ void waves_of(const waves *x, double row, double *to)
 static double swing_of(const rls *s, const past *p, int64_t group, int64_t back)
 {
     const double *swing = p->swing + (p->end - 1 - back) * p->channels;
+    if (!s->shared)
+        return swing[group];
     double sum = 0;
     for (int64_t c = 0; c < p->channels; c++)
         sum += swing[c];
-    return s->shared ? sum / (double)p->channels : swing[group];
+    return sum / (double)p->channels;
 }
 
 /* The regressor of one group at the origin that lies `back` rows before the newest. */
