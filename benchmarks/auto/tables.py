@@ -88,3 +88,48 @@ def parts(results: Path) -> str:
         rises = (100 * (by_part[name] - 1) for by_part in found.values())
         lines.append(f"| {name} | " + " | ".join(f"{rise:+.1f} %" for rise in rises) + " |")
     return "\n".join(lines)
+
+
+def leads(results: Path) -> str:
+    """By how many per cent the pool's error changes with each lead, and each alone against `network_day` alone."""
+    found: dict[str, dict[str, dict[str, float]]] = (
+        json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    )
+    there = sorted((key for key in found if "with" in found[key]), key=lambda key: int(key.split(" ")[3].rstrip(",")))
+    if not there:
+        return ""
+    entries, heads = [found[key] for key in there], " | ".join(key.rsplit(", ", 1)[0] for key in there)
+    rule = "|---|" + "--:|" * len(entries)
+    lines = [f"| the pool with | {heads} |", rule]
+    for name in dict.fromkeys(name for entry in entries for name in entry["with"]):
+        cells = (_rise(entry["with"].get(name), 2) for entry in entries)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += ["", f"| alone, over `network_day` alone | {heads} |", rule]
+    for name in dict.fromkeys(name for entry in entries for name in entry["alone"] if name != "network_day"):
+        bars = ((entry["alone"].get(name), entry["alone"]["network_day"]) for entry in entries)
+        cells = (_rise(None if error is None else error / bar) for error, bar in bars)
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _rise(ratio: float | None, digits: int = 1) -> str:
+    return "–" if ratio is None else f"{100 * (ratio - 1):+.{digits}f} %"
+
+
+def chosen(results: Path) -> str:
+    """A line for each step that was tried: its errors over Adam's, on the warm-up parts."""
+    found: dict[str, dict[str, dict[str, float]]] = (
+        json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    )
+    if not found:
+        return ""
+    lines = [f"| over Adam | {' | '.join(found)} |", "|---|" + "--:|" * len(found)]
+    for name in dict.fromkeys(name for entry in found.values() for name in entry if name != "adam"):
+        cells = (
+            ", ".join(_rise(error / entry["adam"][ahead]) for ahead, error in entry[name].items())
+            if name in entry
+            else "–"
+            for entry in found.values()
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
