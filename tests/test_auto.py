@@ -307,7 +307,7 @@ def without_swing(state: State) -> None:
     assert isinstance(past, dict) and isinstance(clock, dict)
     for name in ("usual", "since", "unit"):
         del clock[name]
-    del past["swing"]
+    del past["swing"], state["turn"]
 
 
 def of_before(state: State, networks: bool) -> State:

@@ -226,7 +226,7 @@ class Power:
     ) -> None:
         self.discount, self.power = discount, power
         self._loss = np.zeros(experts)
-        self._pace = np.zeros(1)  # the mixture's loss of late
+        self.pace = np.zeros(1)  # the mixture's loss of late
         self.size = np.zeros(shape)  # mean square of the mixture's errors
         self.count = np.zeros(shape)  # rows in it
         self.weights = np.full((experts, *(1 for _ in shape)), 1 / experts, dtype)
@@ -247,19 +247,23 @@ class Power:
         self._take(losses, float((wrong * units).sum()))
 
     def _take(self, losses: Array, mixed: float) -> None:
-        unit = max(float(self._pace[0]), float(losses.min()), TINY)
+        unit = max(float(self.pace[0]), float(losses.min()), TINY)
         self._loss *= self.discount
         self._loss += np.minimum(losses / unit, FAR)
-        self._pace += (PACE if self._pace[0] > 0 else 1.0) * (min(mixed, FAR * unit) - self._pace)
+        self.pace += (PACE if self.pace[0] > 0 else 1.0) * (min(mixed, FAR * unit) - self.pace)
         ratio = (self._loss.min() + BARELY) / (self._loss + BARELY)
         scores = ratio**self.power
         self.weights[:] = (scores / scores.sum()).reshape(self.weights.shape)
+
+    def fade(self, rows: float) -> None:
+        """Let the losses so far count as they would so many rows later."""
+        self._loss *= self.discount**rows
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
         return {
             "loss": self._loss,
-            "pace": self._pace,
+            "pace": self.pace,
             "weights": self.weights,
             "size": self.size,
             "count": self.count,
@@ -323,6 +327,12 @@ class Layers:
         for rule, share in zip(self._first, self._second.weights, strict=True):
             total += share * rule.weights
         return total
+
+    def lean(self, share: float) -> None:
+        """Until the next row is learned, so much of the answer is the last mixture's, and the rest as ever."""
+        weights = self._second.weights
+        weights *= 1 - share
+        weights[-1] += share
 
     def mixed(self, forecasts: Floats) -> Floats:
         """The answer and the mixtures it is made of, `(1 + K, H, C)`, of forecasts `(E, H, C)`."""

@@ -23,6 +23,7 @@ import torch
 from natsr.experts.native import Native, at
 from natsr.experts.past import Array, Arrays, Flags, Past
 from natsr.experts.solver import Solver, Source
+from natsr.experts.turn import HURRIED, LOOSER, WINDOW
 
 #: By head: where errors are cut, in mean sizes, and what the rest is multiplied by.
 HEADS = {"plain": (20.0, 1.0), "clipped": (1.5, 1.0), "median": (0.4, 2.5)}
@@ -81,8 +82,11 @@ class LeastSquares:
         if past.seen <= self._horizon:
             return
         self._counts[0] += 1
+        turned = int(past.turned[0])
+        if turned == WINDOW + self._horizon:
+            self._covariance *= LOOSER
         # The first examples are taken in as they come: as long as there is little to know, nothing waits.
-        rows = max(1, min(self._knobs.rows, past.seen // 40))
+        rows = max(1, min(self._knobs.rows if turned < 0 else HURRIED, past.seen // 40))
         if self._counts[0] >= rows:
             self._take_in(past, min(int(self._counts[0]), past.keep // 2))
             self._counts[0] = 0

@@ -11,13 +11,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from natsr.aggregate import Layers
+from natsr.aggregate import Layers, Power
 from natsr.experts.base import Group
 from natsr.experts.blend import Blend
 from natsr.experts.correct import Correction
 from natsr.experts.guard import Guard
 from natsr.experts.native import Native
 from natsr.experts.past import LARGEST, Array, Arrays, Past
+from natsr.experts.turn import Turn
 
 SIZE_RATE = 0.01  # weight of the newest error in its mean square
 WILD = 25.0  # times that mean square, at most
@@ -65,6 +66,9 @@ class Panel:
         self._square = np.zeros((horizon, channels))  # mean square of the errors
         self._errors = np.zeros((horizon, channels))  # how many are in it
         self._reach = np.zeros((horizon, channels))  # the largest changes of late
+        last = mixture.rules[-2]
+        self._power = last if isinstance(last, Power) else None
+        self._turn = Turn(past, (horizon, channels))
         self._native = Native[Blend](Blend.fits(mixture))
 
     def advance(self, row: Array) -> None:
@@ -72,7 +76,13 @@ class Panel:
         past, slot = self.past, self.past.seen % self._slots
         past.push(row)
         if past.seen > 1:
+            if self._power is not None:
+                self._turn.ease(self._power)
             self._learn(row)
+            if self._power is not None:
+                self._turn.look(self._power)
+            if self._turn.leaning:
+                self.mixture.lean(self._turn.leaning)
             self._complete()
         self.clock.look(past)
         out, place = self._now, 0
@@ -185,5 +195,5 @@ class Panel:
         }
         parts = {"panel": own, "past": self.past.arrays(), "clock": self.clock.arrays()}
         parts |= {"mixture": self.mixture.arrays(), "guard": self._guard.arrays()}
-        parts |= {"correction": self._correction.arrays()}
+        parts |= {"correction": self._correction.arrays(), "turn": self._turn.arrays()}
         return parts | {f"group_{number}": group.arrays() for number, group in enumerate(self.groups)}

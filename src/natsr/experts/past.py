@@ -53,6 +53,7 @@ class Past:
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
         self._row = np.zeros(channels)  # the newest, as it came
+        self.turned = np.full(1, -1, dtype=np.int64)  # rows since the stream turned; `natsr.experts.turn` says when
         self._native = Native[Rows]()
 
     def push(self, row: Array) -> None:

@@ -1,7 +1,8 @@
 """States of a pool from before, as a pool of today has them.
 
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
-no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size.
+no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
+in format 5 nobody watched for another regime.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed; mixtures that are new begin with the weights of the only one, or with
 equal weights.
@@ -24,7 +25,8 @@ QUICK, SLOW = "everything_quick_plain", "everything_plain"
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    return _swung(_mixed(state, panel), panel)
+    state = _swung(_mixed(state, panel), panel)
+    return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
 def _swung(state: State, panel: Panel) -> State:
