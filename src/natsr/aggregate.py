@@ -225,7 +225,7 @@ class Power:
         dtype: type[np.floating] = np.float64,
     ) -> None:
         self.discount, self.power = discount, power
-        self._loss = np.zeros(experts)
+        self.loss = np.zeros(experts)
         self.pace = np.zeros(1)  # the mixture's loss of late
         self.size = np.zeros(shape)  # mean square of the mixture's errors
         self.count = np.zeros(shape)  # rows in it
@@ -248,21 +248,21 @@ class Power:
 
     def _take(self, losses: Array, mixed: float) -> None:
         unit = max(float(self.pace[0]), float(losses.min()), TINY)
-        self._loss *= self.discount
-        self._loss += np.minimum(losses / unit, FAR)
+        self.loss *= self.discount
+        self.loss += np.minimum(losses / unit, FAR)
         self.pace += (PACE if self.pace[0] > 0 else 1.0) * (min(mixed, FAR * unit) - self.pace)
-        ratio = (self._loss.min() + BARELY) / (self._loss + BARELY)
+        ratio = (self.loss.min() + BARELY) / (self.loss + BARELY)
         scores = ratio**self.power
         self.weights[:] = (scores / scores.sum()).reshape(self.weights.shape)
 
     def fade(self, rows: float) -> None:
         """Let the losses so far count as they would so many rows later."""
-        self._loss *= self.discount**rows
+        self.loss *= self.discount**rows
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
         return {
-            "loss": self._loss,
+            "loss": self.loss,
             "pace": self.pace,
             "weights": self.weights,
             "size": self.size,

@@ -20,16 +20,15 @@ HORIZON, CHANGE = 24, 900
 class Errors:
     """A mixture whose errors are as large as they are told to be."""
 
-    def __init__(self, shape: tuple[int, int] = (HORIZON, 2)) -> None:
-        self.past = Past(shape[1], 10)
-        self.turn, self.power = Turn(self.past, shape), Power(2, shape, 0.98, 20)
+    def __init__(self) -> None:
+        self.past = Past(2, 10)
+        self.turn, self.power = Turn(self.past, HORIZON), Power(2, (HORIZON, 2), 0.98, 20)
         self.power.count[:] = YOUNG
-        self.power.size[:] = 1.0
 
-    def row(self, pace: float, size: float = 1.0) -> int:
-        """Rows since the turn after one more row."""
+    def row(self, pace: float, beside: float = 0.5) -> int:
+        """Rows since the turn after one more row; `beside` is the best expert's loss beside that of the last value."""
         self.power.pace[0] = pace
-        self.power.size[:] = size
+        self.power.loss[:] = 1.0, beside
         self.turn.look(self.power)
         return int(self.past.turned[0])
 
@@ -43,14 +42,21 @@ def test_large_errors_open_a_turn_and_a_few_wild_rows_do_not_hold_it() -> None:
     assert errors.row(5.0) == 0  # it may turn again
 
 
-def test_errors_that_stay_large_hold_it() -> None:
+def test_experts_that_stay_bad_beside_the_last_value_hold_it() -> None:
     errors = Errors()
     errors.row(0.7)
     errors.row(3.0)
-    found = [errors.row(0.8, 4.0) for _ in range(WINDOW + HORIZON + LATER + 1)]  # usual by now, twice those of before
+    found = [errors.row(0.7, 0.8) for _ in range(WINDOW + HORIZON + LATER + 1)]
     assert found[: WINDOW + HORIZON] == list(range(1, WINDOW + HORIZON + 1))
     assert found[-1] == -1
     assert errors.row(3.0) == -1  # and it rests
+
+
+def test_errors_that_stay_large_for_everybody_do_not() -> None:
+    errors = Errors()
+    errors.row(0.7)
+    found = [errors.row(3.0) for _ in range(WINDOW + HORIZON + 1)]
+    assert found[0] == 0 and max(found) == WINDOW + HORIZON - 1 and found[-1] == -1
 
 
 def test_a_young_mixture_has_nothing_usual() -> None:
@@ -61,17 +67,17 @@ def test_a_young_mixture_has_nothing_usual() -> None:
 
 def test_losses_fade_faster_only_while_errors_are_large() -> None:
     errors = Errors()
-    loss = errors.power.arrays()["loss"]
-    loss[:] = 1.0
+    loss = errors.power.loss
+    errors.row(3.0, 1.0)
+    errors.past.turned[0] = -1
     errors.turn.ease(errors.power)
-    errors.row(3.0)
-    assert (loss == 1).all()
+    assert (loss == 1).all()  # no turn
+    errors.row(3.0, 1.0)
     errors.turn.ease(errors.power)
-    np.testing.assert_allclose(np.asarray(loss, dtype=np.float64), 0.98 ** (2.5**2 - 1))
-    errors.row(1.0)
-    before = np.array(loss)
+    np.testing.assert_allclose(loss, 0.98 ** (2.5**2 - 1))
+    errors.row(1.0, 1.0)
     errors.turn.ease(errors.power)
-    assert (loss == before).all()
+    assert (loss == 1).all()  # no longer large
 
 
 def stream(seed: int, rows: int = 1300) -> Array:

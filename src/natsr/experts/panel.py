@@ -68,7 +68,7 @@ class Panel:
         self._reach = np.zeros((horizon, channels))  # the largest changes of late
         last = mixture.rules[-2]
         self._power = last if isinstance(last, Power) else None
-        self._turn = Turn(past, (horizon, channels))
+        self._turn = Turn(past, horizon)
         self._native = Native[Blend](Blend.fits(mixture))
 
     def advance(self, row: Array) -> None:

@@ -7,27 +7,31 @@ on
 
 - the losses by which experts are weighed fade faster, as long as the errors are large (`Power`);
 - regressions take rows in as they come and not in large blocks;
-- and when the windows of all examples that come lie behind that row, and errors are still far larger than before it,
-  old rows count a fraction in every regression: its covariance is multiplied by `LOOSER`. Until then what is learned
-  is of windows half of which are of the old regime, and would be taken for more than it is. For some time from there on
-  half of the answer is that of the mixture by losses of late, for the others still add up regrets of before.
+- and when the windows of all examples that come lie behind that row, and experts are still far worse than before it
+  beside the last value, old rows count a fraction in every regression: its covariance is multiplied by `LOOSER`. Until
+  then what is learned is of windows half of which are of the old regime, and would be taken for more than it is. For
+  some time from there on half of the answer is that of the mixture by losses of late, for the others still add up
+  regrets of before.
 
-A few wild rows are not enough for the last one, and nothing of this happens while nothing happens.
+A few wild rows are not enough for the last one. Nor are rows in which everything moves more than before: there the last
+value is as much further off as everybody else, and what was learned is still right. Nothing of this happens while
+nothing happens.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from natsr.aggregate import Power
+from natsr.aggregate import TINY, Power
 from natsr.experts.past import Arrays, Past
 
 #: The mean error of late in units of the usual one from which on the stream may have turned.
 ONSET = 1.8
 #: Errors are large as long as they are so many times the usual ones of now.
 LARGE = 1.2
-#: Errors that are so many times as large as before, `WINDOW + H` rows later, say that it has.
-HOLD = 1.2
+#: The best expert's error beside that of the last value, `WINDOW + H` rows later: so many times as large as before says
+#: that it has.
+HOLD = 1.5
 #: Rows that most regressions look back on.
 WINDOW = 60
 #: What the covariances are multiplied by then.
@@ -49,13 +53,13 @@ class Turn:
 
     Args:
         past: Whose `turned` is kept up to date: rows since the stream turned, or -1.
-        shape: Of what is forecast, `(H, C)`.
+        horizon: Rows ahead, `H`.
     """
 
-    def __init__(self, past: Past, shape: tuple[int, int]) -> None:
+    def __init__(self, past: Past, horizon: int) -> None:
         self._turned = past.turned
-        self.wait = WINDOW + shape[0]
-        self._usual = np.zeros(shape)  # mean square errors of late
+        self.wait = WINDOW + horizon
+        self._usual = np.zeros(1)  # the best expert's error of late beside that of the last value, in the mean
         self._rest = np.zeros(1, dtype=np.int64)  # rows in which no turn begins
 
     def ease(self, power: Power) -> None:
@@ -68,14 +72,14 @@ class Turn:
         """After a row has been learned: has the stream turned?"""
         since, pace = int(self._turned[0]), float(power.pace[0])
         if since < 0:
-            np.copyto(self._usual, power.size, where=self._usual == 0)
-            self._usual += RATE * (power.size - self._usual)
+            beside = _beside_last(power)
+            self._usual += (RATE if self._usual[0] > 0 else 1.0) * (beside - self._usual)
             self._rest[0] = max(0, self._rest[0] - 1)
             if pace > ONSET and self._rest[0] == 0 and power.count.mean() >= YOUNG:
                 self._turned[0] = 0
             return
         since += 1
-        over = since == self.wait and not self._holds(power.size, pace)
+        over = since == self.wait and _beside_last(power) <= HOLD * self._usual[0]
         done = since > self.wait + LATER
         if over or done:
             since, self._rest[0] = -1, LONG_REST if done else REST
@@ -86,12 +90,11 @@ class Turn:
         """What the mixture by losses weighs now, at least."""
         return LEANING if self._turned[0] >= self.wait else 0.0
 
-    def _holds(self, size: np.ndarray[tuple[int, ...], np.dtype[np.float64]], pace: float) -> bool:
-        """Whether errors are still far larger than they were."""
-        there = self._usual > 0
-        ratio = np.divide(size, self._usual, out=np.ones_like(size), where=there)
-        return bool(pace * np.sqrt(ratio.mean()) > HOLD)
-
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
         return {"turned": self._turned, "usual": self._usual, "rest": self._rest}
+
+
+def _beside_last(power: Power) -> float:
+    """The loss of late of the best expert in units of that of the last value, which is the first of them."""
+    return float(power.loss.min() / max(power.loss[0], TINY))
