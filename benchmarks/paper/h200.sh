@@ -7,6 +7,8 @@
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT subsets [...]     the same on ECL7 and Traffic20
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT ablation
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT sensitivity
+#   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT sensitivity-box   both studies as the algorithm box has the method
+#   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT ablation-box-0.06 (0.05, 0.065, 0.07)
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT tuning METHOD [--over rate,average,curvature_average]
 #                                                                           on the stream of ETTh1, as published
 set -euo pipefail
@@ -19,7 +21,7 @@ run() {
     echo "$(date +%T) done"
 }
 case $part in
-complete | subsets | ablation | sensitivity)
+complete | subsets | ablation* | sensitivity*)
     run bench "benchmarks/paper/$part.toml" --device cuda --out "$out/$part-gpu.jsonl" "$@"
     ;;
 tuning)
@@ -28,6 +30,6 @@ tuning)
     run tune --method "$method" --dataset ETTh1 --horizons 1,24,48 --tuned-on test --trials 30 --workers 15 --device cuda \
         --out "$out/tuning-$method.jsonl" "$@"
     ;;
-*) echo "$part is no part, expected complete, subsets, ablation, sensitivity or tuning" >&2 && exit 2 ;;
+*) echo "$part is no part, expected complete, subsets, ablation, sensitivity (or one of their other files) or tuning" >&2 && exit 2 ;;
 esac
 # cat OUT/complete-gpu.jsonl >> benchmarks/results/paper-complete.jsonl, and so on for the others.
