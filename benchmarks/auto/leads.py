@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,10 @@ DAY = "network_day"
 STABLE = Step(beta=3.0, rate=0.1, first=0.3)
 FAST = Step(beta=10.0, rate=1e-4, first=3e-4, finish="adam")
 SLOWER = FAST._replace(curved=False)
+#: The same where 500 windows are remembered.
+STABLE_500 = Step(beta=1.0, rate=0.01, first=0.1)
+FAST_500 = Step(beta=1.0, rate=2e-5, first=3e-4, finish="adam")
+SLOWER_500 = FAST_500._replace(curved=False)
 #: Rows back, whether a week before is read too, units in a hidden layer, and the last rate over that of the first one.
 KINDS = {DAY: (20, False, 128, 1.0), "network_week": (20, True, 128, 2.5)}
 KINDS |= {"network_short": (8, False, 128, 2.5), "network_wide": (20, False, 256, 1.0)}
@@ -74,9 +78,9 @@ LEADS: Mapping[str, Lead] = {
     "stable": OneRow(How(STABLE)),
     "fast": OneRow(How(FAST)),
     "adam_500": OneRow(How(windows=500)),
-    "slower_500": OneRow(How(SLOWER, windows=500)),
-    "stable_500": OneRow(How(STABLE, windows=500)),
-    "fast_500": OneRow(How(FAST, windows=500)),
+    "slower_500": OneRow(How(SLOWER_500, windows=500)),
+    "stable_500": OneRow(How(STABLE_500, windows=500)),
+    "fast_500": OneRow(How(FAST_500, windows=500)),
     **{f"slower_{like[8:]}": OneRow(How(SLOWER, seed=number), like) for number, like in enumerate(KINDS)},
     **{f"fast_{like[8:]}": OneRow(How(FAST, seed=number), like) for number, like in enumerate(KINDS)},
     "natsr": Cone({}),
@@ -231,8 +235,14 @@ def measured(dataset: str, horizon: int, rows: int, kept: Kept, entry: Entry, wa
     together = np.ascontiguousarray(np.concatenate(parts, 1))
     all_names = (*(names[place] for place in there), *more)
     ratio = mixed(values, together, all_names, auto.LAYERS, first) / figures["mae"]
-    entry.setdefault("with", {})[missing[0]] = ratio
+    entry["with"] = _ordered(entry.get("with", {}) | {missing[0]: ratio}, SETS)
+    for part in ("alone", "milliseconds"):
+        entry[part] = _ordered(entry[part], (DAY, *LEADS))
     return True
+
+
+def _ordered(figures: dict[str, float], names: Iterable[str]) -> dict[str, float]:
+    return {name: figures[name] for name in names if name in figures}
 
 
 def tried() -> dict[str, Step | None]:
@@ -257,18 +267,18 @@ def tried() -> dict[str, Step | None]:
     }
     kinds |= {
         f"adam alone, rate {rate:g} from {first:g}": Step(rate=rate, first=first, finish="adam", curved=False)
-        for rate, first in ((5e-5, 3e-4), (1e-4, 3e-4), (2e-4, 3e-4), (1e-4, 1e-3), (5e-4, 1e-3))
+        for rate, first in ((2e-5, 3e-4), (5e-5, 3e-4), (1e-4, 3e-4), (2e-4, 3e-4), (1e-4, 1e-3), (5e-4, 1e-3))
     }
     return kinds
 
 
-def chosen(dataset: str, found: dict[str, dict[str, float]]) -> None:
+def chosen(dataset: str, windows: int, found: dict[str, dict[str, float]]) -> None:
     """The MAE of each on the last third of the warm-up part, one row ahead and over 24 rows."""
     stream = opened(dataset, 0)
     first = 2 * len(stream.values) // 3
     for name, step in tried().items():
         if name not in found:
-            said, _ = said_by(stream, OneRow(How(step)), FARTHEST)
+            said, _ = said_by(stream, OneRow(How(step, windows)), FARTHEST)
             near = error_of(stream.values, said[:, :, :1], first)
             found[name] = {"H = 1": near, f"H = {FARTHEST}": error_of(stream.values, said, first)}
 
@@ -280,6 +290,7 @@ def main() -> None:
     parser.add_argument("--datasets", default=",".join(DATASETS))
     parser.add_argument("--sets", default=";".join(SETS), help="names, with ; between them")
     parser.add_argument("--choose", action="store_true")
+    parser.add_argument("--windows", type=int, default=0, help="that are remembered, with --choose; 0: all")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -288,7 +299,8 @@ def main() -> None:
     kept = Kept(given.keep)
     for dataset in given.datasets.split(","):
         if given.choose:
-            chosen(dataset, found.setdefault(dataset, {}))
+            name = f"{dataset}, {given.windows} windows" if given.windows else dataset
+            chosen(dataset, given.windows, found.setdefault(name, {}))
             given.out.write_text(json.dumps(found, indent=1) + "\n")
             continue
         for horizon in map(int, given.horizons.split(",")):

@@ -99,17 +99,22 @@ def leads(results: Path) -> str:
     if not there:
         return ""
     entries, heads = [found[key] for key in there], " | ".join(key.rsplit(", ", 1)[0] for key in there)
-    rule = "|---|" + "--:|" * len(entries)
-    lines = [f"| the pool with | {heads} |", rule]
+    rule = "|---|" + "--:|" * (len(entries) + 1)
+    lines = [f"| the pool with | mean (cells) | {heads} |", rule]
     for name in dict.fromkeys(name for entry in entries for name in entry["with"]):
-        cells = (_rise(entry["with"].get(name), 2) for entry in entries)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", f"| alone, over `network_day` alone | {heads} |", rule]
+        lines.append(f"| {name} | {_line([entry['with'].get(name) for entry in entries], 2)} |")
+    lines += ["", f"| alone, over `network_day` alone | mean (cells) | {heads} |", rule]
     for name in dict.fromkeys(name for entry in entries for name in entry["alone"] if name != "network_day"):
-        bars = ((entry["alone"].get(name), entry["alone"]["network_day"]) for entry in entries)
-        cells = (_rise(None if error is None else error / bar) for error, bar in bars)
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+        bars = [(entry["alone"].get(name), entry["alone"]["network_day"]) for entry in entries]
+        lines.append(f"| `{name}` | {_line([None if error is None else error / bar for error, bar in bars], 1)} |")
     return "\n".join(lines)
+
+
+def _line(ratios: list[float | None], digits: int) -> str:
+    """The mean of those that there are, how many there are, and each."""
+    there = [ratio for ratio in ratios if ratio is not None]
+    mean = _rise(sum(there) / len(there), digits)
+    return " | ".join([f"{mean} ({len(there)})", *(_rise(ratio, digits) for ratio in ratios)])
 
 
 def _rise(ratio: float | None, digits: int = 1) -> str:

@@ -133,12 +133,13 @@ def test_what_is_missing_is_measured_and_kept(tmp_path: Path, monkeypatch: pytes
 def test_what_has_not_been_run_is_no_number(tmp_path: Path) -> None:
     file = tmp_path / "leads.json"
     one = {"pool": {"mae": 0.2}, "with": {"cone": 0.987}, "alone": {"network_day": 0.25, "natsr": 0.3}}
-    two = {"pool": {"mae": 0.4}, "with": {"four cones": 1.004}, "alone": {"network_day": 0.5}}
+    two = {"pool": {"mae": 0.4}, "with": {"cone": 0.993, "four cones": 1.004}, "alone": {"network_day": 0.5}}
     file.write_text(json.dumps({"ETTh1, H = 1, 3000 rows": one, "ETTh2, H = 1, 3000 rows": two}))
     table = leads(file)
-    assert "| the pool with | ETTh1, H = 1 | ETTh2, H = 1 |" in table
-    assert "| cone | -1.30 % | – |" in table and "| four cones | – | +0.40 % |" in table
-    assert "| `natsr` | +20.0 % | – |" in table
+    assert "| the pool with | mean (cells) | ETTh1, H = 1 | ETTh2, H = 1 |" in table
+    assert "| cone | -1.00 % (2) | -1.30 % | -0.70 % |" in table
+    assert "| four cones | +0.40 % (1) | – | +0.40 % |" in table
+    assert "| `natsr` | +20.0 % (1) | +20.0 % | – |" in table
     assert leads(tmp_path / "none.json") == ""
 
 
