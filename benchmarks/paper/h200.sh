@@ -8,7 +8,7 @@
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT ablation
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT sensitivity
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT sensitivity-box   both studies as the algorithm box has the method
-#   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT ablation-box-0.06 (0.05, 0.065, 0.07)
+#   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT ablation-box-0.06 (0.05, 0.07)
 #   NATSR_DATA=<folder> bash benchmarks/paper/h200.sh OUT tuning METHOD [--over rate,average,curvature_average]
 #                                                                           on the stream of ETTh1, as published
 set -euo pipefail
