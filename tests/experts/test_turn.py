@@ -120,6 +120,22 @@ def test_regressions_forget_once_after_a_change_and_never_without_one(seed: int)
     assert set(turned[:CHANGE]) == {-1} and turned.count(0) == 1
 
 
+def test_where_rows_say_nothing_many_turns_loosen_nothing() -> None:
+    """A column that stands still for ever, and a stream that turns again and again."""
+    panel = auto.panel(Task(12, 2, 2, 0, 24), "cheap")
+    groups = [group for group in panel.groups if isinstance(group, LeastSquares)]
+    for number, row in enumerate(stream(6, 400)):
+        panel.advance(np.array([row[0], 1.0]))
+        if number % 20 == 19:
+            for group in groups:
+                group._loosen()
+    for group in groups:
+        covariance = np.asarray(group.arrays()["covariance"], dtype=np.float64)
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        assert (variance > 0).all() and variance.max() <= 2 * LOOSER  # the smallest ridge is 1
+        assert np.linalg.eigvalsh(covariance).min() > -1e-9 * variance.max()
+
+
 def test_half_of_the_answer_is_by_losses_after_a_turn() -> None:
     values = faster(stream(5))
     panel = auto.panel(Task(12, HORIZON, 2, 0, 24), "cheap")

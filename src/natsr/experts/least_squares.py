@@ -30,6 +30,7 @@ HEADS = {"plain": (20.0, 1.0), "clipped": (1.5, 1.0), "median": (0.4, 2.5)}
 WILD = 20.0
 SIZE_RATE = 0.005
 YOUNG = 20  # errors before any is clipped
+TINY = 1e-30  # variance of a coefficient
 
 
 class Layout(Source, Protocol):
@@ -84,12 +85,21 @@ class LeastSquares:
         self._counts[0] += 1
         turned = int(past.turned[0])
         if turned == WINDOW + self._horizon:
-            self._covariance *= LOOSER
+            self._loosen()
         # The first examples are taken in as they come: as long as there is little to know, nothing waits.
         rows = max(1, min(self._knobs.rows if turned < 0 else HURRIED, past.seen // 40))
         if self._counts[0] >= rows:
             self._take_in(past, min(int(self._counts[0]), past.keep // 2))
             self._counts[0] = 0
+
+    def _loosen(self) -> None:
+        """Let the rows so far count a fraction; but no coefficient becomes freer than the ridge lets it be by itself.
+
+        Where the rows say nothing, a covariance that was multiplied at every turn would grow without bound.
+        """
+        variance = np.maximum(np.diagonal(self._covariance, axis1=1, axis2=2), TINY)  # (G, n)
+        root = np.sqrt(np.clip(LOOSER / self._knobs.ridge / variance, 1.0, LOOSER))
+        self._covariance *= root[:, :, None] * root[:, None, :]
 
     def _take_in(self, past: Past, count: int) -> None:
         solver = self._solver(past.channels)
