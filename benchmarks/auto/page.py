@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.auto.tables import chosen, elsewhere, leads, parts, published
+from benchmarks.auto.tables import chosen, elsewhere, leads, outside, parts, published
 
 from natsr.bench.results import read
 
@@ -24,6 +24,7 @@ PACKAGES = ROOT / "benchmarks" / "results" / "auto-packages.json"
 PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 LEADS = ROOT / "benchmarks" / "results" / "auto-leads.json"
 CHOSEN = ROOT / "benchmarks" / "results" / "auto-leads-chosen.json"
+OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
 HORIZONS = (1, 24, 48)
 #: MASE of the best pool of cheap filters known before this one, one configuration for all, at H = 1, 24 and 48.
@@ -131,6 +132,7 @@ def with_tables(text: str) -> str:
         ("parts", parts(PARTS)),
         ("leads", leads(LEADS)),
         ("chosen", chosen(CHOSEN)),
+        ("outside", outside(OUTSIDE)),
     ):
         text = with_table(text, table, (f"<!-- {name} -->", f"<!-- /{name} -->"))
     return text

@@ -90,6 +90,29 @@ def parts(results: Path) -> str:
     return "\n".join(lines)
 
 
+#: What a column beside the values tells, by its name in `benchmarks.auto.outside`.
+TOLD = {
+    "noise": "nothing (noise)",
+    "weak plan": "a plan that adds 0.3 in three rows of ten",
+    "plan": "a plan that adds 1.5 in three rows of ten",
+    "hour before": "what it was a row before, times 0.8",
+}
+
+
+def outside(results: Path) -> str:
+    """A line for each stream with a column beside the values: the pool's error, and over it that of the others."""
+    found: dict[str, dict[str, float]] = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    lines = [
+        "| what the column tells | rows before | pool | NatSR / pool | `auto` / pool | without head start |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for key, figures in found.items():
+        name, horizon, before = key.split(", ")
+        shown = " | ".join(f"{figures[kind]:.3f}" for kind in ("pool", "natsr", "auto", "without head start"))
+        lines.append(f"| {TOLD[name]}, {horizon} | {before.split()[0]} | {shown} |")
+    return "\n".join(lines)
+
+
 def leads(results: Path) -> str:
     """By how many per cent the pool's error changes with each lead, and each alone against `network_day` alone."""
     found: dict[str, dict[str, dict[str, float]]] = (

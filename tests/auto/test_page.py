@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
-from benchmarks.auto.tables import elsewhere, parts, published
+from benchmarks.auto.tables import elsewhere, outside, parts, published
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
@@ -80,3 +80,10 @@ def test_a_part_is_what_the_error_is_without_it(tmp_path: Path) -> None:
     file = tmp_path / "parts.json"
     file.write_text(json.dumps({"ETTh1, H = 24, 3000 rows": {"mae": 0.4, "networks": 1.021}}))
     assert "| without | ETTh1, H = 24 |" in parts(file) and "| networks | +2.1 % |" in parts(file)
+
+
+def test_columns_beside_the_values_have_a_line_each(tmp_path: Path) -> None:
+    figures = {"pool": 0.3155, "natsr": 0.9326, "auto": 0.8957, "without head start": 0.8971}
+    (tmp_path / "found.json").write_text(json.dumps({"weak plan, H = 1, 84 rows before it": figures}))
+    last = outside(tmp_path / "found.json").splitlines()[-1]
+    assert last == "| a plan that adds 0.3 in three rows of ten, H = 1 | 84 | 0.316 | 0.933 | 0.896 | 0.897 |"
