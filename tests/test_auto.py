@@ -20,7 +20,7 @@ from natsr.forecasters.pool import Pool
 from natsr.recipes import make, sees_no_parts
 from natsr.streams import Rows, Windows, steps
 from natsr.trials import contents, differing
-from natsr.types import Example, Option, State, StateError, Task
+from natsr.types import Example, Option, ProtocolName, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
 TASK = Task(window=8, horizon=3, channels=2, season=6)
@@ -113,6 +113,26 @@ def test_a_forecast_knows_the_rows_of_its_window_before_they_are_learned(budget:
     assert not torch.equal(first, asked.forecast(windows.window(109)).mean)
     assert torch.equal(asked.forecast(windows.window(111)).mean, told.forecast(windows.window(111)).mean)
     assert torch.equal(asked.forecast(windows.window(110)).mean, first)
+
+
+@pytest.mark.parametrize("protocol", ["honest", "partial"])
+def test_no_row_is_lost_where_the_stream_stands_still_when_the_warm_up_ends(protocol: ProtocolName) -> None:
+    """Rows that all look alike were taken for others, and everything with a period was a few rows off from there on."""
+    square = np.where(np.arange(900)[:, None] % 60 < 12, 1.0, 0.0) * np.array([1.0, -2.0])
+    task = Task(window=8, horizon=5, channels=2, season=60)
+    rows, auto = rows_of(square), pool(task)
+    warm = 410  # 50 rows after the last change, 10 before the next
+    auto.warm_up(Windows(rows, task, 0, 300), Windows(rows, task, 300, warm))
+    carried = pool(task)
+    carried.load_state_dict(auto.state_dict())
+    for step in steps(rows, task, protocol, warm, len(square)):
+        for learner in (auto, carried):
+            if step.matured is not None:
+                learner.learn(step.matured)
+        if step.origin >= warm + task.horizon:
+            assert np.abs(auto.forecast(step.window).mean[0].numpy() - square[step.origin + 1 :][:5]).max() < 0.01
+    assert auto.state_dict()["row"] == carried.state_dict()["row"] == step.origin
+    assert differing(contents(auto.state_dict()), contents(carried.state_dict())) == []
 
 
 def test_a_window_of_another_stream_is_answered_and_forgotten() -> None:

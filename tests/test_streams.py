@@ -287,7 +287,7 @@ def test_what_is_handed_out_lies_where_the_rows_lie(protocol: ProtocolName) -> N
         handed += [step.matured for step in moments if step is not None and step.matured is not None]
     assert len(handed) > 5
     for example in handed:
-        assert all(part.is_meta for part in example if part is not None)
+        assert all(part.is_meta for part in example[:3] if part is not None)  # row numbers are on the host
 
 
 def test_a_feed_refuses_what_needs_the_future() -> None:

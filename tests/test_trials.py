@@ -50,11 +50,11 @@ def test_a_single_bit_is_seen() -> None:
 
 
 def test_a_copy_shares_nothing() -> None:
-    example = Example(torch.zeros(1, 2, 3), torch.zeros(1, 1, 3), torch.ones(1, 1, dtype=torch.bool))
+    example = Example(torch.zeros(1, 2, 3), torch.zeros(1, 1, 3), torch.ones(1, 1, dtype=torch.bool), torch.arange(1))
     other = copied(example)
     assert differing(contents(example._asdict()), contents(other._asdict())) == []
     memories = {part.data_ptr() for part in (*example, *other) if part is not None}
-    assert len(memories) == 6
+    assert len(memories) == 8
 
 
 def test_every_global_random_state_is_watched() -> None:

@@ -1,18 +1,20 @@
 """`auto` with its defaults beside single methods, honest, on streams that nothing here was chosen on.
 
 python -m benchmarks.auto.others --out benchmarks/results/auto-generated.json
-python -m benchmarks.auto.others --folder my-csvs --out found.json
+python -m benchmarks.auto.others --folder my-csvs --workers 2 --out found.json
 
 Without a folder the streams are made, each from its own seed: what kinds of data there are, not what they look like in
-any one place. With a folder each CSV in it is one, split as `natsr run` splits it: the first quarter warms up. An entry
-that is there already is kept, so it can be stopped and gone on with.
+any one place. With a folder each CSV in it, and in the folders below, is one, split as `natsr run` splits it: the first
+quarter warms up. An entry that is there already is kept, so it can be stopped and gone on with.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ import torch
 
 from natsr.data.csv import read_csv
 from natsr.data.series import Borders, Series, prepare
-from natsr.evaluate import evaluate
+from natsr.evaluate import Part, evaluate
 from natsr.recipes import make
 from natsr.streams import Windows
 from natsr.types import DataError, Option
@@ -31,6 +33,9 @@ METHODS = ("auto", "last_value", "seasonal", "rls", "rls_mv", "natsr")
 HORIZONS = (1, 24)
 WINDOW = 60
 ROWS = 2400
+#: What is kept beside errors: the share of values inside `auto`'s 90 % intervals, and in the worst 500 rows (NaN where
+#: there are fewer).
+HELD = ("coverage_90", "worst_coverage_90")
 #: Rows of a file that are looked at, the last ones: a minute or two each.
 LONGEST = 6000
 
@@ -38,7 +43,7 @@ LONGEST = 6000
 def compared(
     series: Series, horizon: int, methods: tuple[str, ...], options: Mapping[str, Mapping[str, Option]]
 ) -> dict[str, float]:
-    """MAE in standardised units by method, and the rows they are means over."""
+    """MAE in standardised units by method, the rows they are means over, and how many values `auto`'s intervals held."""
     window = min(WINDOW, max(2, len(series) // 8))
     ready = prepare(series, Borders.published(len(series)))
     task, borders = ready.task(window, horizon), ready.borders
@@ -49,10 +54,13 @@ def compared(
         forecaster = make(name, task, options=dict(options.get(name, {})))
         forecaster.warm_up(train, valid)
         alone = {name: forecaster}
-        scores = evaluate(alone, ready.rows, task, start=borders.valid, stop=borders.online, intervals=False)[name]
+        part: Part = {"start": borders.valid, "stop": borders.online}
+        scores = evaluate(alone, ready.rows, task, **part, intervals=name == "auto")[name]
         found["rows"] = scores.steps
         if scores.error is None:
             found[name] = scores.mae
+        if scores.error is None and name == "auto":
+            found |= {HELD[0]: scores.coverage(90), HELD[1]: scores.worst_coverage_90}
     return found
 
 
@@ -201,6 +209,17 @@ def read(path: Path) -> Series | None:
     )
 
 
+def streams(folder: Path | None, seed: int) -> Iterator[Series]:
+    """Those of a folder, the smallest file first, or the made ones."""
+    if folder is None:
+        yield from (made(name, seed) for name in MADE)
+        return
+    for path in sorted(folder.rglob("*.csv"), key=lambda path: int(path.stat().st_size)):
+        series = read(path)
+        if series is not None:
+            yield series
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="of CSVs; made streams without one")
@@ -208,23 +227,30 @@ def main() -> None:
     parser.add_argument("--only", help="names of streams, with commas between them")
     parser.add_argument("--budget", default="one")
     parser.add_argument("--seed", type=int, default=0, help="of the made streams")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    names: list[Path | str] = [*MADE]
-    if given.folder:
-        names = [*sorted(given.folder.glob("*.csv"), key=lambda path: int(path.stat().st_size))]
     found: dict[str, dict[str, float]] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    for name in names:
-        series = read(name) if isinstance(name, Path) else made(name, given.seed)
-        if series is None or (given.only and series.name not in given.only.split(",")):
-            continue
-        for horizon in (horizon for horizon in HORIZONS if len(series) >= 12 * horizon):
-            key = f"{series.name}, H = {horizon}"
-            if key not in found:
-                methods = tuple(given.methods.split(","))
-                found[key] = compared(series, horizon, methods, {"auto": {"budget": given.budget}})
-                given.out.write_text(json.dumps(found, indent=1) + "\n")
+    compare = partial(compared, methods=tuple(given.methods.split(",")), options={"auto": {"budget": given.budget}})
+    with ProcessPoolExecutor(given.workers, initializer=torch.set_num_threads, initargs=(1,)) as workers:
+        waiting, order = {}, []
+        for series in streams(given.folder, given.seed):
+            if given.only and series.name not in given.only.split(","):
+                continue
+            for horizon in (horizon for horizon in HORIZONS if len(series) >= 12 * horizon):
+                order.append(f"{series.name}, H = {horizon}")
+                if order[-1] not in found:
+                    waiting[workers.submit(compare, series, horizon)] = order[-1]
+        for done in as_completed(waiting):
+            found[waiting[done]] = done.result()
+            places = {key: place for place, key in enumerate(order)}
+            found = dict(sorted(found.items(), key=lambda item: places.get(item[0], -1)))
+            given.out.write_text(json.dumps(found, indent=1) + "\n")
+            print(f"{waiting[done]}: {_said(done.result())}", flush=True)
+
+
+def _said(errors: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={figure:.4g}" for name, figure in errors.items())
 
 
 if __name__ == "__main__":

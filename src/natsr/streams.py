@@ -93,7 +93,7 @@ class Windows:
 
     def at(self, origins: Tensor) -> Example:
         """The examples of these origins, as one batch; their targets must exist."""
-        return Example(self._windows[origins], self._targets[origins + 1])
+        return Example(self._windows[origins], self._targets[origins + 1], origins=origins)
 
     def window(self, origin: int) -> Tensor:
         """The window that ends at row `origin`, `(1, R, D)`."""
@@ -141,7 +141,7 @@ def masked(example: Example, known: Tensor | None) -> Example:
     hidden = torch.full_like(example.target, float("nan"))
     fresh = known & (known.sum(1, keepdim=True) == torch.arange(1, known.shape[1] + 1))
     known, fresh = known.to(hidden.device), fresh.to(hidden.device)
-    return Example(example.window, torch.where(known[:, :, None], example.target, hidden), fresh)
+    return example._replace(target=torch.where(known[:, :, None], example.target, hidden), fresh=fresh)
 
 
 def steps(rows: Rows, task: Task, protocol: ProtocolName, start: int, stop: int) -> Iterator[Step]:
@@ -162,8 +162,7 @@ def steps(rows: Rows, task: Task, protocol: ProtocolName, start: int, stop: int)
         origins, known = matured(origin, examples.first, task, protocol)
         # Under `partial` the youngest targets run past the origin: they are read, and hidden before they leave.
         ready = masked(examples.at(origins), known) if len(origins) else None
-        _, target, _ = examples.at(torch.tensor([origin]))
-        yield Step(origin, examples.window(origin), target, ready)
+        yield Step(origin, examples.window(origin), examples.at(torch.tensor([origin])).target, ready)
 
 
 class Feed:

@@ -76,9 +76,8 @@ def windows(task: Task, batch: int) -> Tensor:
 
 def copied(example: Example, device: str = "cpu") -> Example:
     """An example with memory of its own."""
-    window, target, fresh = example
-    mask = None if fresh is None else fresh.to(device, copy=True)
-    return Example(window.to(device, copy=True), target.to(device, copy=True), mask)
+    given = {name: part.to(device, copy=True) for name, part in example._asdict().items() if part is not None}
+    return Example(**given)
 
 
 # ---- bits --------------------------------------------------------------------------------------------------------

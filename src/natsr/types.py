@@ -94,8 +94,12 @@ class Example(NamedTuple):
 
     `fresh` marks the target rows that became known since the last call; `None` means that all did. A learner that must
     count each label once (recursive least squares) uses fresh rows only; one that may see a label twice uses them all.
+
+    `origins` are the numbers of the rows that the windows end with, where who hands the example over counts the rows of
+    the stream, those of the warm-up included. Rows that stand still look alike: only numbers tell them apart.
     """
 
     window: Tensor  # (B, R, D), no NaN
     target: Tensor  # (B, H, C), NaN = unknown
     fresh: Tensor | None = None  # (B, H) bool
+    origins: Tensor | None = None  # (B,) int64, on the host

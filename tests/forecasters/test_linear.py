@@ -60,7 +60,7 @@ def test_without_forgetting_it_is_ridge_regression(name: str) -> None:
     forecaster = METHODS[name](task, forgetting=1.0, ridge=0.5)
     for index in range(len(examples)):
         forecaster.learn(examples[index])
-    window, target, _ = examples.batch(torch.arange(len(examples)))
+    window, target, *_ = examples.batch(torch.arange(len(examples)))
     query = values[None, 180:184]
     x, at = regressors(name, window), regressors(name, query)
     change = target - window[:, -1:]
@@ -85,7 +85,7 @@ def test_forgetting_weighs_the_past_down(name: str) -> None:
     forecaster = METHODS[name](task, forgetting=forgetting, ridge=1e-9)
     for index in range(len(examples)):
         forecaster.learn(examples[index])
-    window, target, _ = examples.batch(torch.arange(len(examples)))
+    window, target, *_ = examples.batch(torch.arange(len(examples)))
     query = values[None, -2:]
     weight = forgetting ** torch.arange(len(window) - 1, -1, -1, dtype=torch.float64)
     x, at = regressors(name, window)[0], regressors(name, query)[0]
@@ -105,7 +105,7 @@ def test_missing_targets_are_left_out_and_the_rest_is_exact(name: str) -> None:
     examples = Windows(Rows(values, values), task, 0, 150)
     whole, gappy = METHODS[name](task), METHODS[name](task)
     for index in range(len(examples)):
-        window, target, _ = examples[index]
+        window, target, *_ = examples[index]
         whole.learn(Example(window, target))
         hidden = target.clone()
         hidden[:, 1] = math.nan
@@ -270,7 +270,7 @@ def test_a_window_that_is_no_number_teaches_nothing(name: str, wrong: float) -> 
     for index in range(30):
         forecaster.learn(examples[index])
     before = forecaster.state_dict()
-    window, target, _ = examples[30]
+    window, target, *_ = examples[30]
     window[0, 1, 0] = wrong
     forecaster.learn(Example(window, target))
     assert same(before, forecaster.state_dict())
@@ -314,7 +314,7 @@ def test_forecasting_is_pure_and_learning_leaves_the_example_alone(name: str) ->
     forecaster = METHODS[name](task)
     examples = Windows(rows, task, 0, 80)
     for index in range(40):
-        window, target, _ = examples[index]
+        window, target, *_ = examples[index]
         kept = window.clone(), target.clone()
         forecaster.learn(Example(window, target))
         assert torch.equal(window, kept[0]) and torch.equal(target, kept[1])

@@ -2,7 +2,8 @@
 
 Experts need every row, and rows from further back than a window reaches. The rows come with the examples: each call of
 `learn` brings at least one that is new, in the window or among the labels. Where an example belongs in what is known
-already is found by comparing rows. A forecast is asked for with a window, and nothing may be learned from that. If it
+already its row number says, and where there is none, or it is of another stream, that is found by comparing rows. A
+forecast is asked for with a window, and nothing may be learned from that. If it
 ends where the known rows end, which is usual, the answer is ready. If it ends later (the first `H` forecasts after the
 warm-up, whose examples have not matured) a copy of the panel takes the newer rows in and answers; if it ends earlier
 (the protocol `paper`), the experts' forecasts of that origin are mixed anew; if it is of another stream, a copy takes
@@ -42,6 +43,7 @@ class Pool(Forecaster):
         self.task = task
         self._panel = make(task)
         self._ahead: Panel | None = None  # a copy that has taken in rows of windows; can be made again at any time
+        self._row: int | None = None  # number of the newest row, as those count who hand examples over
 
     # ---- forecasting ---------------------------------------------------------------------------------------------
 
@@ -79,33 +81,44 @@ class Pool(Forecaster):
         """Take in every row that is new."""
         values = _values(example.window, self.task.channels)
         target = example.target.detach().cpu().double().numpy()
+        origins = [None] * len(values) if example.origins is None else example.origins.tolist()
         self._ahead = None
         if example.fresh is None:
-            for window, rows in zip(values, target, strict=True):
-                self._take(window, rows)
+            for window, rows, origin in zip(values, target, origins, strict=True):
+                self._take(window, rows, origin)
             return
         # Of examples whose labels come row by row the first is the youngest: it holds all that is new, usually.
         known = [int(np.flatnonzero(row)[-1]) + 1 if row.any() else 0 for row in example.fresh.cpu().numpy()]
         if known and known[0] and _belongs(values[0], self._panel, known[0] - 1):
-            self._panel.advance(target[0, known[0] - 1])
+            self._advance(target[0, known[0] - 1 : known[0]])
             return
         for number in range(len(values) - 1, -1, -1):
-            self._take(values[number], target[number, : known[number]])
+            self._take(values[number], target[number, : known[number]], origins[number])
 
-    def _take(self, window: Array, labels: Array) -> None:
-        """One window and the rows after it."""
-        count = len(labels)
-        if count and _belongs(window, self._panel, count - 1):  # one label is new: as it should be
-            fresh = labels[-1:]
-        else:
-            newer = ahead_of(window, self._panel, count + self.task.horizon)
-            if newer is None:
-                fresh = np.concatenate([window, labels])
-            else:
-                fresh = np.concatenate([window, labels])[max(0, len(window) - newer) :]
-                fresh = fresh[-min(newer, 0) :]
-        for row in fresh:
+    def _take(self, window: Array, labels: Array, origin: int | None) -> None:
+        """One window and the rows after it; the number of the row that it ends with, if it has one."""
+        newer = self._newer(window, len(labels), origin)
+        rows = np.concatenate([window, labels])
+        self._advance(rows if newer is None else rows[max(0, len(rows) - newer) :])
+        if origin is not None:
+            self._row = origin + len(labels)
+
+    def _newer(self, window: Array, labels: int, origin: int | None) -> int | None:
+        """How many rows of a window and its labels are new; `None` where they do not belong to those that are known."""
+        if origin is not None and self._row is not None:
+            newer = origin - self._row  # rows of the window that are new
+            if newer < len(window) and _belongs(window[: len(window) - max(newer, 0)], self._panel, max(-newer, 0)):
+                return max(0, newer + labels)
+        if labels and _belongs(window, self._panel, labels - 1):  # one label is new: as it should be
+            return 1
+        found = ahead_of(window, self._panel, labels + self.task.horizon)
+        return None if found is None else max(0, found + labels)
+
+    def _advance(self, rows: Array) -> None:
+        for row in rows:
             self._panel.advance(row)
+        if self._row is not None:
+            self._row += len(rows)
 
     def warm_up(self, train: Windows, valid: Windows, progress: Progress = silent) -> None:
         """Go through the rows of both parts as through a stream."""
@@ -119,6 +132,7 @@ class Pool(Forecaster):
         for done, row in enumerate(truth, 1):
             self._panel.advance(row)
             progress(done, len(truth), "warm-up")
+        self._row = stop - 1
         for member in self._members():
             member.warm_up(train, valid, progress)
 
@@ -142,7 +156,7 @@ class Pool(Forecaster):
             part: {name: torch.from_numpy(values.copy()) for name, values in arrays.items()}
             for part, arrays in self._panel.arrays().items()
         }
-        return state | {f"member_{member.names[0]}": member.forecaster.state_dict() for member in self._members()}
+        return state | {"row": self._row} | {f"member_{member.names[0]}": member.forecaster.state_dict() for member in self._members()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
@@ -162,7 +176,8 @@ class Pool(Forecaster):
         for values, value in found:
             np.copyto(values, value.cpu().numpy(), casting="same_kind")
         self._panel.past.reload()
-        self._ahead = None
+        row = state.get("row")  # states of 0.7.0 and before have none
+        self._ahead, self._row = None, row if isinstance(row, int) else None
 
     def _load_members(self, state: State) -> None:
         """Each member's own state; if one does not fit, all are as they were."""
