@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
@@ -43,7 +44,7 @@ LONGEST = 6000
 def compared(
     series: Series, horizon: int, methods: tuple[str, ...], options: Mapping[str, Mapping[str, Option]]
 ) -> dict[str, float]:
-    """MAE in standardised units by method, the rows they are means over, and how many values `auto`'s intervals held."""
+    """MAE in standardised units by method, the rows they are means over, and what `auto`'s intervals held."""
     window = min(WINDOW, max(2, len(series) // 8))
     ready = prepare(series, Borders.published(len(series)))
     task, borders = ready.task(window, horizon), ready.borders
@@ -246,7 +247,7 @@ def main() -> None:
             places = {key: place for place, key in enumerate(order)}
             found = dict(sorted(found.items(), key=lambda item: places.get(item[0], -1)))
             given.out.write_text(json.dumps(found, indent=1) + "\n")
-            print(f"{waiting[done]}: {_said(done.result())}", flush=True)
+            sys.stderr.write(f"{waiting[done]}: {_said(done.result())}\n")
 
 
 def _said(errors: Mapping[str, float]) -> str:

@@ -156,7 +156,8 @@ class Pool(Forecaster):
             part: {name: torch.from_numpy(values.copy()) for name, values in arrays.items()}
             for part, arrays in self._panel.arrays().items()
         }
-        return state | {"row": self._row} | {f"member_{member.names[0]}": member.forecaster.state_dict() for member in self._members()}
+        members = {f"member_{member.names[0]}": member.forecaster.state_dict() for member in self._members()}
+        return state | {"row": self._row} | members
 
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave."""
