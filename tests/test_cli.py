@@ -342,6 +342,7 @@ def test_damaged_files_are_refused_with_one_message(
         (("--methods", "rls,lastvalue"), "last_value"),
         (("--method", "rls", "--methods", "er"), "both given"),
         (("--freq", "h"), "it goes with - only"),
+        (("--repeated", "both"), "expected one of refuse, first, last, mean"),
         (("--protocol", "honst"), "expected one of honest, partial, paper"),
         (("--methods", "rls", "--set", "ridge"), "expected key=value"),
         (("--methods", "rls", "--set", "rigde=1"), "did you mean ridge"),

@@ -5,7 +5,7 @@ python -m benchmarks.auto.others --folder my-csvs --workers 2 --out found.json
 
 Without a folder the streams are made, each from its own seed: what kinds of data there are, not what they look like in
 any one place. With a folder each CSV in it, and in the folders below, is one, split as `natsr run` splits it: the first
-quarter warms up. An entry that is there already is kept, so it can be stopped and gone on with.
+quarter warms up. What is there already is kept, so it can be stopped and gone on with, also with more methods.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -232,22 +231,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     found: dict[str, dict[str, float]] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    compare = partial(compared, methods=tuple(given.methods.split(",")), options={"auto": {"budget": given.budget}})
+    options = {"auto": {"budget": given.budget}}
     with ProcessPoolExecutor(given.workers, initializer=torch.set_num_threads, initargs=(1,)) as workers:
         waiting, order = {}, []
         for series in streams(given.folder, given.seed):
             if given.only and series.name not in given.only.split(","):
                 continue
             for horizon in (horizon for horizon in HORIZONS if len(series) >= 12 * horizon):
-                order.append(f"{series.name}, H = {horizon}")
-                if order[-1] not in found:
-                    waiting[workers.submit(compare, series, horizon)] = order[-1]
+                key = f"{series.name}, H = {horizon}"
+                order.append(key)
+                missing = tuple(name for name in given.methods.split(",") if name not in found.get(key, {}))
+                if missing:
+                    waiting[workers.submit(compared, series, horizon, missing, options)] = key
+        places = {key: place for place, key in enumerate(order)}
         for done in as_completed(waiting):
-            found[waiting[done]] = done.result()
-            places = {key: place for place, key in enumerate(order)}
+            key = waiting[done]
+            found[key] = found.get(key, {}) | done.result()
             found = dict(sorted(found.items(), key=lambda item: places.get(item[0], -1)))
             given.out.write_text(json.dumps(found, indent=1) + "\n")
-            sys.stderr.write(f"{waiting[done]}: {_said(done.result())}\n")
+            sys.stderr.write(f"{key}: {_said(done.result())}\n")
 
 
 def _said(errors: Mapping[str, float]) -> str:

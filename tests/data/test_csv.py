@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import warnings
+from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from natsr.data.csv import read_csv, read_matrix
-from natsr.data.series import Series
+from natsr.data.named import load
+from natsr.data.series import Repeated, Series
 from natsr.data.store import PACKAGED
 from natsr.types import DataError, OptionError
 
@@ -437,3 +440,33 @@ def test_uneven_times_within_a_second_are_taken_as_they_come(tmp_path: Path) -> 
     assert not series.regular and series.grid is None and str(series.times[1]) == "2026-01-01T00:00:00.101"
     assert series.pace.named == "101 milliseconds" and series.season == 1
     assert "most often 101 ms" in " ".join(series.notes)
+
+
+REPEATED_ROWS = "time,a,b\n2024-01-01 00:00,1,1\n2024-01-01 02:00,3,\n2024-01-01 01:00,2,5\n2024-01-01 02:00,5,7\n"
+
+
+@pytest.mark.parametrize(("how", "third"), [("first", (3.0, 7.0)), ("last", (5.0, 7.0)), ("mean", (4.0, 7.0))])
+def test_rows_with_the_same_time_become_one_where_that_is_asked_for(
+    tmp_path: Path, how: Repeated, third: tuple[float, float]
+) -> None:
+    path = written(tmp_path, REPEATED_ROWS)
+    series = read_csv(path, repeated=how)
+    assert series.times.tolist() == [datetime(2024, 1, 1, hour) for hour in range(3)]
+    assert series.values.tolist() == [[1.0, 1.0], [2.0, 5.0], list(third)]
+    assert f"1 row(s) had the time of another; {how} of each column was taken" in series.notes
+    assert "1 row(s) came after one with a later time; rows were put in order" in series.notes
+    more = "".join(f"2024-01-01 0{hour}:00,1,1\n" for hour in range(3, 7))
+    assert load(written(tmp_path, REPEATED_ROWS + more), repeated=how)[0].values[2].tolist() == list(third)
+
+
+def test_rows_with_the_same_time_are_refused_unless_something_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, REPEATED_ROWS)
+    with pytest.raises(DataError, match="rows 2 and 4 both have time .*--repeated first, last or mean"):
+        read_csv(path)
+    with pytest.raises(OptionError, match="repeated is 'both', expected one of refuse, first, last, mean"):
+        read_csv(path, repeated=cast("Repeated", "both"))
+    with pytest.raises(OptionError, match="a named dataset whose times are distinct"):
+        load("BeijingPM25", repeated="mean")
+    path.write_text("time,a\n2024-01-01,1\nsome day,2\n2024-01-03,3")
+    with pytest.raises(DataError, match="row 2 has time = some day, expected a time"):
+        read_csv(path, repeated="mean")

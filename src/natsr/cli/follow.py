@@ -185,6 +185,8 @@ def check(settings: Run) -> None:
     for name in ("methods", "rows", "out"):
         if getattr(settings, name) is not None:
             raise OptionError(f"--{name} was given with -, expected a file to go with it; a stream has one --method")
+    if settings.repeated != "refuse":
+        raise OptionError("--repeated was given with -, expected a file to go with it; a stream keeps the first row")
     if settings.device != "cpu":
         raise OptionError(f"--device is {settings.device!r}, expected cpu with -")
     made(settings, ["(any)"], settings.freq or "h")

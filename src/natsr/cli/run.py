@@ -45,6 +45,13 @@ class Run:
     time: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The time column.", show_default="found by its content")
     ] = None
+    repeated: Annotated[
+        str,
+        typer.Option(
+            metavar="refuse|first|last|mean",
+            help="What becomes of rows of a file with the same time; unless they are refused, rows are sorted too.",
+        ),
+    ] = "refuse"
     target: Annotated[str, typer.Option(metavar="A,B|all", help="Columns to forecast.")] = "all"
     horizon: Annotated[int, typer.Option(help="Rows ahead.")] = 24
     window: Annotated[int, typer.Option(help="Rows that a network sees.")] = 60
@@ -57,7 +64,7 @@ class Run:
         str | None,
         typer.Option(
             metavar="cheap|one|all",
-            help="What auto may spend: experts without a network; one small network beside them; NatSR too.",
+            help="What auto may spend: experts without a network; small networks beside them; NatSR too.",
             show_default="one",
         ),
     ] = None

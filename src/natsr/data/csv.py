@@ -19,9 +19,9 @@ import pandas as pd
 
 from natsr.data.calendar import CalendarKind, Floats, Times
 from natsr.data.grids import Even, grid_between
-from natsr.data.series import Series, unknown
+from natsr.data.series import REPEATED, Repeated, Series, unknown
 from natsr.data.ticks import PER_SECOND, times_of, unit_of
-from natsr.data.times import find_times, in_order, is_number, listed
+from natsr.data.times import each, find_times, in_order, is_number, listed
 from natsr.data.written import MISSING, Style, check_names, fits, plain, separator, style_of
 from natsr.types import DataError, OptionError
 
@@ -34,7 +34,9 @@ _LARGEST_GRID = 10
 _HEAD = 65536  # bytes that tell how a file is written
 
 
-def read_csv(path: str | Path, time: str | None = None, targets: Targets = None) -> Series:
+def read_csv(
+    path: str | Path, time: str | None = None, targets: Targets = None, repeated: Repeated = "refuse"
+) -> Series:
     """Read a table with one row for each moment.
 
     The time column is the one named, else the first column of dates (with a column `time` or `hour` beside it, where
@@ -48,11 +50,15 @@ def read_csv(path: str | Path, time: str | None = None, targets: Targets = None)
         path: The file; packed ones (`.gz`) are unpacked.
         time: Name of the time column.
         targets: Names of the columns to keep; every column of numbers unless said otherwise.
+        repeated: What becomes of rows that have the same time: they are refused, or the first value of each column
+            counts, the last one, or their mean. Unless they are refused, rows may also stand in any order.
 
     Raises:
         DataError: The file cannot be used; the message says what was got, what was expected and what to do.
-        OptionError: A named column does not exist.
+        OptionError: A named column does not exist, or `repeated` is none of these.
     """
+    if repeated not in REPEATED:
+        raise OptionError(f"repeated is {repeated!r}, expected one of {', '.join(REPEATED)}")
     path = Path(path)
     notes: list[str] = []
     table = _once(_read_table(path, notes), notes)
@@ -60,7 +66,7 @@ def read_csv(path: str | Path, time: str | None = None, targets: Targets = None)
     if len(found) > 1 and (np.diff(found) < np.timedelta64(0, "us")).all():
         table, found = table.iloc[::-1].reset_index(drop=True), found[::-1]
         notes.append("the newest row came first; the order was turned round")
-    times = in_order(found, table, used)
+    times = in_order(found, table, used) if repeated == "refuse" else each(found, table, used)
     if targets is None or targets == "all":
         values = _cleaned(_numbers(table, _number_columns(table, used, notes)), notes)
     else:
@@ -70,9 +76,26 @@ def read_csv(path: str | Path, time: str | None = None, targets: Targets = None)
             f"{path.name} has no column of numbers, expected at least one among {listed(table)}{_first(table, used)}"
         )
     columns = tuple(str(column) for column in values.columns)
+    if repeated != "refuse":
+        times, values = _together(times, values, repeated, notes)
     step, regular, times, cells = _on_grid(times, values.to_numpy(np.float64), notes)
     calendar: CalendarKind = "standardised" if unit_of(times) == "s" else "bounded"
     return Series(path.name.split(".")[0], times, cells, columns, step, regular, calendar, tuple(notes))
+
+
+def _together(times: Times, values: pd.DataFrame, repeated: Repeated, notes: list[str]) -> tuple[Times, pd.DataFrame]:
+    """One row for each time, in order; values that are missing do not count."""
+    back = int(np.count_nonzero(np.diff(times) < np.timedelta64(0, "s")))
+    if back:
+        notes.append(f"{back} row(s) came after one with a later time; rows were put in order")
+    distinct, places = np.unique(times, return_inverse=True)
+    if len(distinct) == len(times):
+        return distinct, values.iloc[np.argsort(times)]
+    notes.append(f"{len(times) - len(distinct):,} row(s) had the time of another; {repeated} of each column was taken")
+    rows = values.groupby(places)
+    if repeated == "mean":
+        return distinct, rows.mean()
+    return distinct, rows.first() if repeated == "first" else rows.last()
 
 
 def read_matrix(path: str | Path, start: str, step_seconds: int) -> Series:

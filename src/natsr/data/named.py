@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from natsr.data import store
 from natsr.data.calendar import CalendarKind
-from natsr.data.series import Borders, Series, unknown
+from natsr.data.series import Borders, Repeated, Series, unknown
 from natsr.data.store import File, Progress, silent
 from natsr.types import DataError, OptionError
 
@@ -172,6 +172,7 @@ def load(
     *,
     time: str | None = None,
     targets: Sequence[str] | Literal["all"] | None = None,
+    repeated: Repeated = "refuse",
     download: bool = True,
     progress: Progress = silent,
 ) -> tuple[Series, Borders]:
@@ -183,6 +184,7 @@ def load(
         name: One of `DATASETS`, or a path.
         time: The time column of a CSV; found if not named.
         targets: Columns to keep; all columns of numbers unless said otherwise.
+        repeated: What becomes of rows of a CSV that have the same time; see `natsr.data.csv.read_csv`.
         download: Whether a dataset that is not there may be fetched from its official address.
         progress: Called while it is.
 
@@ -194,11 +196,15 @@ def load(
     if str(name) not in DATASETS and _is_path(name):
         from natsr.data.csv import read_csv  # pandas only when a table is read
 
-        series = read_csv(name, time, targets)
+        series = read_csv(name, time, targets, repeated)
         return series, Borders.published(len(series))
     known = dataset(str(name))
     if time is not None:
         raise OptionError(f"time is {time!r}, but {name} is a named dataset whose time is known; leave it out")
+    if repeated != "refuse":
+        raise OptionError(
+            f"repeated is {repeated!r}, but {name} is a named dataset whose times are distinct; leave it out"
+        )
     series = _series(known, download, progress)
     return (series if targets is None or targets == "all" else series.select(targets)), known.borders
 

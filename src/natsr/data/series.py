@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +18,10 @@ from natsr.data.grids import Even, Grid, grid_between, season_of
 from natsr.data.ticks import NAMES, PER_SECOND, unit_of
 from natsr.streams import Rows
 from natsr.types import DataError, OptionError, Task
+
+#: What becomes of the rows of a file that have the same time.
+Repeated: TypeAlias = Literal["refuse", "first", "last", "mean"]
+REPEATED: tuple[Repeated, ...] = ("refuse", "first", "last", "mean")
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,10 @@ _CLOCKS = (" %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", "
 _YEARS = (1000, 3000)
 #: A file whose rows lie in fewer seconds than this share of their number has rows more often than every second.
 _OFTEN = 0.75
-_ONE_OF_TWO = "remove one, average them, or write the times in UTC if the clock was put back"
+_ONE_OF_TWO = (
+    "remove one, or say which counts (--repeated first, last or mean; repeated= of read_csv and load), or write the "
+    "times in UTC if the clock was put back"
+)
 
 
 def find_times(table: pd.DataFrame, time: str | None, notes: list[str]) -> tuple[Times, list[str]]:
@@ -174,14 +177,7 @@ def in_order(times: Times, table: pd.DataFrame, used: list[str]) -> Times:
     Raises:
         DataError: They do not.
     """
-    cells = table[used]
-    none = np.flatnonzero(np.isnat(times))
-    if len(none):
-        got = ", ".join(f"{name} = {cells[name].iloc[none[0]]}" for name in cells.columns)
-        raise DataError(
-            f"row {none[0] + 1} has {got}, expected a time like those of the other rows; correct or remove the row"
-        )
-    found, times = times, kept(times)
+    cells, found, times = table[used], times, each(times, table, used)
     _, firsts, counts = np.unique(times, return_index=True, return_counts=True)
     if (counts > 1).any():
         first = int(firsts[counts > 1].min())
@@ -200,6 +196,21 @@ def in_order(times: Times, table: pd.DataFrame, used: list[str]) -> Times:
             "times; sort the file by its time column"
         )
     return times
+
+
+def each(times: Times, table: pd.DataFrame, used: list[str]) -> Times:
+    """The times, as fine as `kept` has them, if each row has one; arguments as of `in_order`.
+
+    Raises:
+        DataError: A row has none.
+    """
+    none = np.flatnonzero(np.isnat(times))
+    if len(none):
+        got = ", ".join(f"{name} = {table[name].iloc[none[0]]}" for name in used)
+        raise DataError(
+            f"row {none[0] + 1} has {got}, expected a time like those of the other rows; correct or remove the row"
+        )
+    return kept(times)
 
 
 def kept(times: Times) -> Times:
