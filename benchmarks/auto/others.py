@@ -198,9 +198,9 @@ def made(name: str, seed: int) -> Series:
 
 
 def read(path: Path) -> Series | None:
-    """A file as a series, its last rows; `None` where it is none."""
+    """A file as a series, its last rows, the mean of those with the same time; `None` where it is none."""
     try:
-        series = read_csv(path)
+        series = read_csv(path, repeated="mean")
     except DataError:
         return None
     first = max(0, len(series) - LONGEST)
