@@ -64,11 +64,51 @@ class OneRow(NamedTuple):
 
 
 class Cone(NamedTuple):
-    """A method as `budget=all` has it: its options, its name, and rows in its window."""
+    """A method as `budget=all` has it: its options, its name, rows in its window, and what each of these rows has more.
+
+    Means over so many rows up to it, and the rows so many before it.
+    """
 
     options: Mapping[str, Option]
     method: str = "natsr"
     window: int = WINDOW
+    means: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
+
+
+class Scaled(Reader):
+    """Reads other scales beside each row, of the rows that there are by then.
+
+    Args:
+        task: With as many features.
+        cone: Which.
+    """
+
+    def __init__(self, task: Task, cone: Cone) -> None:
+        super().__init__(task)
+        self._cone, self._longest = cone, max((*cone.means, *cone.before))
+
+    def _beside(self, values: Array) -> Array:
+        """`(T, F)`; at the beginning, of fewer rows, or the first row."""
+        sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, 0)])
+        end = np.arange(1, len(values) + 1)
+        parts = []
+        for rows in self._cone.means:
+            start = np.maximum(0, end - rows)
+            parts.append((sums[end] - sums[start]) / (end - start)[:, None])
+        parts += [values[np.maximum(0, end - 1 - rows)] for rows in self._cone.before]
+        return np.concatenate(parts, 1)
+
+    def _read(self, past: Past, back: int) -> torch.Tensor:
+        values = past.last(min(self.task.reach + self._longest, past.keep - back), back)
+        rows = np.concatenate([values, self._beside(values)], 1)[-self.task.reach :]
+        return torch.from_numpy(rows).float()[None]
+
+    def parts(self, train: Windows, valid: Windows) -> tuple[Windows, Windows]:
+        """What to learn from offline."""
+        values = train.rows.inputs[:, : self.task.channels].double().numpy()
+        rows = Rows(torch.from_numpy(np.concatenate([values, self._beside(values)], 1)).float(), train.rows.truth)
+        return self._part(rows, train), self._part(rows, valid)
 
 
 Lead = OneRow | Cone
@@ -87,6 +127,8 @@ LEADS: Mapping[str, Lead] = {
     "natsr_memory": Cone({"memory": 16384}),
     "natsr_120": Cone({}, window=120),
     "natsr_240": Cone({}, window=240),
+    "natsr_scales": Cone({}, means=(24, 168)),
+    "natsr_week": Cone({}, before=(144,)),
     "natsr_fast": Cone({}, "natsr_fast"),
     "natsr_tails": Cone({"dof": 5.0, "rate": 0.03}),
     "natsr_replay": Cone({"beta": 1.0, "share": 1.0}),
@@ -111,6 +153,8 @@ SETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cone, memory of 16,384": (("natsr_memory",), ()),
     "cone, window of 120": (("natsr_120",), ()),
     "cone, window of 240": (("natsr_240",), ()),
+    "cone, means of 24 and 168 rows beside each": (("natsr_scales",), ()),
+    "cone, the row 144 before beside each": (("natsr_week",), ()),
     "cone, stable and fast": (("natsr", "natsr_fast"), ()),
     "four cones": (("natsr", "natsr_fast", "natsr_tails", "natsr_replay"), ()),
 }
@@ -169,7 +213,9 @@ def said_by(stream: Stream, lead: Lead, horizon: int) -> tuple[Said, float]:
         said = heard(values, panel, FARTHEST)[:, 1:, :horizon]
         return said, 1e3 * (time.perf_counter() - began) / len(values)
     task = stream.task(horizon, lead.window)
-    member = Member("lead", Reader(task), partial(make, lead.method, options=lead.options))
+    wider = replace(task, features=task.channels * len(lead.means + lead.before))
+    reader = Scaled(wider, lead) if wider.features else Reader(task)
+    member = Member("lead", reader, partial(make, lead.method, options=lead.options))
     panel = alone(task, auto.Clock(task), member)
     before = heard(values[:first], panel, horizon)
     borders, given = stream.borders, stream.ready.rows
