@@ -135,6 +135,25 @@ def test_no_row_is_lost_where_the_stream_stands_still_when_the_warm_up_ends(prot
     assert differing(contents(auto.state_dict()), contents(carried.state_dict())) == []
 
 
+def test_rows_before_the_first_are_not_taken_for_rows() -> None:
+    """Windows reach further back than a network sees, for a season: at first they repeat the first row."""
+    values, task = wave(120), Task(window=8, horizon=3, channels=2, season=40)
+    rows, auto, whole = rows_of(values), pool(task), pool(task)
+    for step in steps(rows, task, "honest", task.window, len(values)):
+        if step.matured is not None:
+            auto.learn(step.matured)
+        elif step.origin == task.window - 1:
+            first = auto.forecast(step.window).mean
+    assert auto.state_dict()["row"] == step.origin
+    panel = whole._panel
+    for row in values[: task.window].astype(np.float32).astype(np.float64):
+        panel.advance(row)
+    np.testing.assert_array_equal(first[0].numpy(), panel.mean().astype(np.float32))
+    for row in values[task.window : step.origin + 1].astype(np.float32).astype(np.float64):
+        panel.advance(row)
+    np.testing.assert_array_equal(auto.forecast(step.window).mean[0].numpy(), panel.mean().astype(np.float32))
+
+
 def test_a_window_of_another_stream_is_answered_and_forgotten() -> None:
     rows, auto = rows_of(wave(60)), pool()
     auto.warm_up(Windows(rows, TASK, 0, 40), Windows(rows, TASK, 40, 60))

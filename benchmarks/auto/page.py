@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.auto.tables import chosen, elsewhere, leads, outside, parts, published
+from benchmarks.auto.tables import chosen, cold, elsewhere, leads, outside, parts, published
 
 from natsr.bench.results import read
 
@@ -21,6 +21,8 @@ STREAM_MARKS = ("<!-- streams -->", "<!-- /streams -->")
 PAPER = ROOT / "benchmarks" / "results" / "auto-paper.jsonl"
 GENERATED = ROOT / "benchmarks" / "results" / "auto-generated.json"
 PACKAGES = ROOT / "benchmarks" / "results" / "auto-packages.json"
+METRICS = ROOT / "benchmarks" / "results" / "auto-metrics.json"
+COLD = ROOT / "benchmarks" / "results" / "auto-cold.json"
 PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 LEADS = ROOT / "benchmarks" / "results" / "auto-leads.json"
 CHOSEN = ROOT / "benchmarks" / "results" / "auto-leads-chosen.json"
@@ -129,6 +131,8 @@ def with_tables(text: str) -> str:
         ("published", published(PAPER, RESULTS)),
         ("generated", elsewhere(GENERATED)),
         ("packages", elsewhere(PACKAGES)),
+        ("metrics", elsewhere(METRICS)),
+        ("cold", cold(COLD)),
         ("parts", parts(PARTS)),
         ("leads", leads(LEADS)),
         ("chosen", chosen(CHOSEN)),

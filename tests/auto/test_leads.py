@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from benchmarks.auto.leads import KINDS, LEADS, SETS, Entry, Kept, OneRow, Stream, alone, measured, one_row
+from benchmarks.auto.leads import (
+    KINDS,
+    LEADS,
+    SETS,
+    Cone,
+    Entry,
+    Kept,
+    OneRow,
+    Scaled,
+    Stream,
+    alone,
+    measured,
+    one_row,
+)
 from benchmarks.auto.parts import heard
 from benchmarks.auto.scored import How, Scored, Step
 from benchmarks.auto.tables import chosen, leads
@@ -22,6 +36,7 @@ from natsr.experts.network import Single, Style
 from natsr.experts.past import Past
 from natsr.likelihoods import StudentT
 from natsr.optim import NaturalGradient
+from natsr.streams import Rows, Windows
 from natsr.types import Task
 
 TASK = Task(window=30, horizon=3, channels=2, season=24)
@@ -149,3 +164,19 @@ def test_what_was_tried_stands_beside_adam(tmp_path: Path) -> None:
     file.write_text(json.dumps({"ETTh1": found}))
     table = chosen(file)
     assert "| over Adam | ETTh1 |" in table and "| beta 1 | -5.0 %, +10.0 % |" in table
+
+
+def test_other_scales_of_a_row_are_of_rows_that_have_come() -> None:
+    task = Task(window=8, horizon=3, channels=2, features=6, season=12)
+    reader, past = Scaled(task, Cone({}, means=(5, 9), before=(20,))), Past(2, 80)
+    for row in VALUES[:100]:
+        past.push(row)
+    window, end = reader.window(past)[0].numpy(), VALUES[:100]
+    assert window.shape == (12, 8)
+    np.testing.assert_allclose(window[-1], [*end[-1], *end[-5:].mean(0), *end[-9:].mean(0), *end[-21]], atol=1e-5)
+    rows = Rows(torch.from_numpy(VALUES).float(), torch.from_numpy(VALUES).float())
+    train, _ = reader.parts(
+        Windows(rows, replace(task, features=0), 0, 120), Windows(rows, replace(task, features=0), 120, 140)
+    )
+    np.testing.assert_allclose(train.window(99)[0].numpy(), window, atol=1e-5)
+    assert len(train) == len(Windows(rows, replace(task, features=0), 0, 120))

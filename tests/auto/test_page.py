@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
-from benchmarks.auto.tables import elsewhere, outside, parts, published
+from benchmarks.auto.tables import cold, elsewhere, outside, parts, published
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
@@ -66,14 +66,25 @@ def test_auto_stands_beside_the_best_of_ours_and_the_best_reported(tmp_path: Pat
 
 def test_streams_where_a_single_method_is_better_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    found = {"a, H = 1": {"rows": 90, "auto": 1.0, "last_value": 2.0, "rls": 1.25}}
-    found["b, H = 1"] = {"rows": 80, "auto": 1.02, "last_value": 2.0, "rls": 1.0}
+    found = {"a, b, H = 1": {"rows": 90, "auto": 1.0, "last_value": 2.0, "rls": 1.25}}
+    found["a, b, H = 24"] = {"rows": 67, "auto": 1.02, "last_value": 2.0, "rls_mv": 1.0}
+    found["a, b, H = 24"] |= {"coverage_90": 0.912, "worst_coverage_90": 0.855}
     found["c, H = 1"] = {"rows": 80, "last_value": 2.0, "rls": 1.0}
+    found["still, H = 1"] = {"rows": 80, "auto": 1e-7, "last_value": 0.0, "rls": 0.0}
+    found["off, H = 1"] = {"rows": 80, "auto": 0.1, "last_value": 2.0, "seasonal": 0.0}
     file.write_text(json.dumps(found))
     table = elsewhere(file)
-    assert "| a, H = 1 | 90 | 0.800 | rls | 0.500 |" in table and "| b, H = 1 | 80 | 1.020 | rls | 0.510 |" in table
-    assert "| c, H = 1 | 80 | failed | rls | failed |" in table
-    assert table.endswith("1 of 3: at most 1 % above the best single method, and 0.5 % above the last value.")
+    assert "over the best single one, H = 1 and H = 24 |" in table
+    assert "| a, b | 90 | 0.800, 1.020 | rls, rls mv | 0.500, 0.510 | –, 91.2 | –, 85.5 |" in table
+    assert "| c | 80 | failed | rls | failed | – | – |" in table
+    assert "| still | 80 | exact | last value | exact | – | – |" in table
+    assert table.endswith("2 of 5: at most 1 % above the best single method, and 0.5 % above the last value.")
+
+
+def test_a_cold_start_is_measured_beside_a_warm_one(tmp_path: Path) -> None:
+    file = tmp_path / "cold.json"
+    file.write_text(json.dumps({"ETTh1, H = 24": {"warmed": 0.5, "cold": 0.52}}))
+    assert cold(file).splitlines()[-1] == "| ETTh1 | – | 1.040 | – |"
 
 
 def test_a_part_is_what_the_error_is_without_it(tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ class Pool(Forecaster):
             if since in (0, 1) and self._ahead.past.seen + since == self._panel.past.seen + newer:
                 return self._told(self._ahead, rows[len(rows) - since :])
         panel = copy.deepcopy(self._panel)
-        answer = self._told(panel, rows if newer is None else rows[len(rows) - newer :])
-        if newer is not None:
-            self._ahead = panel
-        return answer
+        if newer is None:
+            return self._told(panel, rows[_repeated(rows) if panel.past.seen == 0 else 0 :])
+        self._ahead = panel
+        return self._told(panel, rows[len(rows) - newer :])
 
     @staticmethod
     def _told(panel: Panel, rows: Array) -> tuple[Array, Array]:
@@ -98,6 +98,8 @@ class Pool(Forecaster):
     def _take(self, window: Array, labels: Array, origin: int | None) -> None:
         """One window and the rows after it; the number of the row that it ends with, if it has one."""
         newer = self._newer(window, len(labels), origin)
+        if newer is None and origin is not None:
+            newer = origin + 1 + len(labels)  # before row 0 a window repeats it
         rows = np.concatenate([window, labels])
         self._advance(rows if newer is None else rows[max(0, len(rows) - newer) :])
         if origin is not None:
@@ -199,6 +201,12 @@ class Pool(Forecaster):
 def _values(window: Tensor, channels: int) -> Array:
     values = window[:, :, :channels].detach().cpu().double().numpy()
     return np.where(np.isfinite(values), values, np.nan)
+
+
+def _repeated(rows: Array) -> int:
+    """How many rows at the beginning are only there because a window would begin before the first row."""
+    other = np.flatnonzero((rows != rows[0]).any(1))
+    return int(other[0]) - 1 if len(other) else len(rows) - 1
 
 
 def _belongs(window: Array, panel: Panel, back: int) -> bool:
