@@ -126,8 +126,12 @@ NatSR without its dynamic scale (the variance stays at 1) and without its replay
         "paper/ablation-rate.toml",
         """
 The same with the online rate of the published configuration, three times the one that was tuned here: what the scale is
-worth depends on how fast the learner is.
+worth depends on how fast the learner is. Then with two rates between them.
 """,
+    ),
+    *(
+        grid_section(f"Ablation, with a rate of {rate}", f"paper/ablation-rate-{rate}.toml", "")
+        for rate in ("0.06", "0.05")
     ),
     grid_section(
         "Sensitivity",

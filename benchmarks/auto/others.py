@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -33,8 +34,8 @@ METHODS = ("auto", "last_value", "seasonal", "rls", "rls_mv", "natsr")
 HORIZONS = (1, 24)
 WINDOW = 60
 ROWS = 2400
-#: What is kept beside errors: the share of values inside `auto`'s 90 % intervals, and in the worst 500 rows (NaN where
-#: there are fewer).
+#: What is kept beside errors: the share of values inside `auto`'s 90 % intervals, and in the worst 500 rows, if there
+#: are as many.
 HELD = ("coverage_90", "worst_coverage_90")
 #: Rows of a file that are looked at, the last ones: a minute or two each.
 LONGEST = 6000
@@ -60,7 +61,8 @@ def compared(
         if scores.error is None:
             found[name] = scores.mae
         if scores.error is None and name == "auto":
-            found |= {HELD[0]: scores.coverage(90), HELD[1]: scores.worst_coverage_90}
+            held = dict(zip(HELD, (scores.coverage(90), scores.worst_coverage_90), strict=True))
+            found |= {figure: share for figure, share in held.items() if not math.isnan(share)}
     return found
 
 
