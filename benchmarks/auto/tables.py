@@ -105,7 +105,7 @@ def _beside(errors: Mapping[str, float]) -> tuple[list[str], bool]:
         return ["failed", best.replace("_", " "), "failed", *inside], False
     last = singles["last_value"]
     ratios = [f"{errors['auto'] / error:.3f}" if error > EXACT else "exact" for error in (singles[best], last)]
-    good = errors["auto"] <= 1.01 * singles[best] + EXACT and errors["auto"] <= 1.005 * last + EXACT
+    good = errors["auto"] <= max(1.01 * singles[best], EXACT) and errors["auto"] <= max(1.005 * last, EXACT)
     return [ratios[0], best.replace("_", " "), ratios[1], *inside], good
 
 
