@@ -51,6 +51,31 @@ def test_a_lasting_shift_is_followed() -> None:
     np.testing.assert_allclose(past.clean(50), rows[350:])
 
 
+def test_forecasts_begin_where_the_stream_has_gone_to_stay() -> None:
+    rows = np.cumsum(np.random.default_rng(1).uniform(0.5, 1.5, (300, 1)), 0)
+    rows[150:] -= rows[150]  # a counter begins anew
+    past = filled(rows[:151], 40)
+    assert past.base[0] == past.clean(1)[0, 0] > 100, "one row far from all others may be an outlier"
+    past.push(rows[151])
+    assert past.base[0] == rows[151, 0] < 3 < past.clean(1)[0, 0]
+    past.push(np.array([np.nan]))
+    assert past.base[0] == past.clean(1)[0, 0], "a row that did not come says nothing"
+    for row in rows[153:]:
+        past.push(row)
+    assert past.base[0] == past.clean(1)[0, 0] == rows[-1, 0]
+
+
+def test_where_forecasts_begin_is_found_again_from_the_rows() -> None:
+    rows = np.concatenate([np.random.default_rng(1).standard_normal((100, 2)), np.full((2, 2), 1e4)])
+    past, other = filled(rows, 40), Past(2, 40)
+    assert past.base.tolist() == [1e4, 1e4]
+    arrays = other.arrays()
+    for name, values in past.arrays().items():
+        np.copyto(arrays[name], values)
+    other.reload()
+    assert other.base.tolist() == past.base.tolist()
+
+
 @pytest.mark.parametrize("period", [7, 24, 90])
 def test_a_period_is_found_under_noise(period: int) -> None:
     generator = np.random.default_rng(3)

@@ -53,6 +53,7 @@ def stream(count: int, channels: int = CHANNELS, seed: int = 0) -> Array:
     rows[generator.random(rows.shape) < 0.01] *= 20
     rows[generator.random(rows.shape) < 0.03] = np.nan
     rows[count // 2 : count // 2 + 15, 0] = np.nan
+    rows[3 * count // 4 :, -1] -= 100  # a counter is reset
     return np.asarray(rows)
 
 
@@ -164,6 +165,8 @@ def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pair(monkeypatch, lambda: Past(CHANNELS, 20))
     rows = stream(150)
     rows[0, 1], rows[40, 2], rows[60] = np.nan, 1e9, np.inf
+    rows[100:, 0] += 500  # to stay
+    stayed = 0
     for row in rows:
         ours.push(row)
         theirs.push(row)
@@ -171,9 +174,12 @@ def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(ours.known_last(20), theirs.known_last(20))
         np.testing.assert_allclose(ours.clean(20), theirs.clean(20), rtol=1e-9)
         np.testing.assert_array_equal(ours.swing(20), theirs.swing(20))
+        np.testing.assert_allclose(ours.base, theirs.base, rtol=1e-9)
+        stayed += not np.allclose(ours.base, ours.clean(1)[0])
         for past in (ours, theirs):
             past.swing(1)[:] += past.seen  # is there as long as its row, and passed on to the next one
     assert_close(ours.arrays(), theirs.arrays(), 1e-9)
+    assert 3 < stayed < 60
 
 
 def test_a_spoiled_covariance_is_given_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:

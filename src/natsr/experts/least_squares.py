@@ -194,7 +194,7 @@ class LeastSquares:
         x = self._layout.build(past, 0, 1)
         change = x.astype(np.float32) @ self._rounded
         heads, channels = len(self.names), past.channels
-        base = past.clean(1)
+        base = past.base
         if self._layout.shared:
             np.add(change.reshape(heads, channels, -1).transpose(0, 2, 1), base, out=out)
         else:

@@ -48,7 +48,7 @@ class Rows(ctypes.Structure):
 
     end: int
     seen: int
-    _fields_: ClassVar[Fields] = _fields(_P, "raw clean known swing square changes row") + _fields(
+    _fields_: ClassVar[Fields] = _fields(_P, "raw clean known swing square changes row base") + _fields(
         _I, "channels keep end seen"
     )
 

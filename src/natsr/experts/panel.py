@@ -103,7 +103,7 @@ class Panel:
         """Nothing that is not a number, nothing far beyond what the stream has done of late."""
         far = FAR * np.maximum.accumulate(self._reach, axis=0) + 1e-6 if self.past.seen > self._slots else np.inf
         np.clip(out[0], -1e30, 1e30, out=out[0])  # the last value stays what it is, as far as it can be multiplied
-        base, others = self.past.clean(1), out[1:]
+        base, others = self.past.base, out[1:]
         np.nan_to_num(others, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
         np.clip(others, base - far, base + far, out=others)
 

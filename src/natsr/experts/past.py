@@ -39,6 +39,8 @@ class Past:
         ...     past.push(np.array([value]))
         >>> past.last(3)[:, 0].tolist(), past.known_last(1).tolist()
         ([1.0, 2.0, 2.0], [[False]])
+
+    `base` is what changes that are forecast are added to, `(C,)`.
     """
 
     def __init__(self, channels: int, keep: int) -> None:
@@ -53,6 +55,7 @@ class Past:
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
         self._row = np.zeros(channels)  # the newest, as it came
+        self.base = np.zeros(channels)
         self.turned = np.full(1, -1, dtype=np.int64)  # rows since the stream turned; `natsr.experts.turn` says when
         self._native = Native[Rows]()
 
@@ -77,6 +80,19 @@ class Past:
         self._raw[end], self._known[end], self._swing[end] = filled, known, self._swing[end - 1]
         self._clean[end] = self._cut(filled, self._clean[end - 1])
         self._end, self.seen = end + 1, self.seen + 1
+        self._rebase()
+
+    def _rebase(self) -> None:
+        """Where forecasts begin: the newest row with wild values cut, or as it came where the stream stays there.
+
+        A value far from all before it may be an outlier, and what is learned must not follow it at once. But when the
+        row after it is near it, a counter was reset or a level has changed, and forecasts begin there.
+        """
+        end, usual = self._end, np.sqrt(self._square)
+        now, before = (np.clip(self._raw[end - back], -LARGEST, LARGEST) for back in (1, 2))
+        clean = self._clean[end - 1]
+        stays = self._known[end - 1] & (np.abs(now - clean) > usual) & (np.abs(now - before) <= WILD * usual)
+        np.copyto(self.base, np.where(stays, now, clean))
 
     def _cut(self, row: Array, before: Array) -> Array:
         """The row with each change from the row before held to what is usual; what is usual follows."""
@@ -130,7 +146,7 @@ class Past:
         if made is None:
             made = Rows(channels=self.channels, keep=self.keep)
             fill(made, raw=self._raw, clean=self._clean, known=self._known, swing=self._swing, row=self._row)
-            fill(made, square=self._square, changes=self._changes)
+            fill(made, square=self._square, changes=self._changes, base=self.base)
             self._native.made = made
         made.end, made.seen = self._end, self.seen
         return ctypes.addressof(made)
@@ -138,3 +154,4 @@ class Past:
     def reload(self) -> None:
         """The arrays have been written to."""
         self._end, self.seen = self._counts.tolist()
+        self._rebase()

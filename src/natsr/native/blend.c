@@ -315,7 +315,7 @@ void blend_learn(const blending *m, const past *p)
 static void hold(const blending *m, const past *p)
 {
     const int64_t E = m->experts, C = m->channels, N = m->horizon * C;
-    const double *base = p->clean + (p->end - 1) * C;
+    const double *base = p->base;
     double *far = m->work, *low = far + N, *high = low + N;
     for (int64_t i = 0; i < N; i++) {
         far[i] = i < C ? m->reach[i] : larger(far[i - C], m->reach[i]);

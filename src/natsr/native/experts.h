@@ -12,6 +12,7 @@ typedef struct {
     double *swing;            /* (2 keep, C): what waves are multiplied by */
     double *square, *changes; /* (C) */
     const double *row;        /* (C): the newest, as it came */
+    double *base;             /* (C): where forecasts of changes begin */
     int64_t channels, keep, end, seen;
 } past;
 

@@ -27,6 +27,13 @@ static void to_the_front(past *p)
     p->end = p->keep;
 }
 
+/* What changes that are forecast are added to: see natsr.experts.past. */
+INLINE double base_of(const double *raw, double clean, double square, int known, double before, double wild, double largest)
+{
+    const double usual = sqrt(square), now = held(*raw, largest);
+    return known && fabs(now - clean) > usual && fabs(now - held(before, largest)) <= wild * usual ? now : clean;
+}
+
 /* Take the next row: gaps filled from the row before, changes held to what is usual. */
 void past_push(past *p, double wild, double young, double rate, double largest)
 {
@@ -47,6 +54,7 @@ void past_push(past *p, double wild, double young, double rate, double largest)
         p->square[c] += larger(rate, 1 / larger(p->changes[c], 1)) * (change * change - p->square[c]);
         clean[c] = clean[c - C] + change;
         swing[c] = swing[c - C];
+        p->base[c] = base_of(raw + c, clean[c], p->square[c], known, raw[c - C], wild, largest);
     }
     p->end++, p->seen++;
 }

@@ -256,7 +256,7 @@ static void times(const float *x, const float *w, long n, long m, float *to)
 void rls_forecast(const rls *s, const past *p, double *out)
 {
     const int64_t n = s->size, m = s->heads * s->outputs, H = s->horizon, C = p->channels, wide = wave_count(&s->x.calendar);
-    const double *base = p->clean + (p->end - 1) * C;
+    const double *base = p->base;
     double *x = s->work, *waves = x + whole(n);
     float *single = (float *)(waves + whole(wide)), *change = single + whole(n);
     waves_of(&s->x.calendar, (double)(p->seen - 1), waves);
