@@ -56,10 +56,9 @@ def compared(dataset: str, horizon: int) -> dict[str, float]:
     online = Rows(*(part[begin:] for part in whole))
     warmed = errors(whole, task, borders.train, begin)  # the first origin is the row before the part
     cold = errors(online, task, 0, 0)  # and here the last row of the first window
-    shift = WINDOW
     return {
         "warmed": float(warmed[FIRST:LAST].mean()),
-        "cold": float(cold[FIRST - shift : LAST - shift].mean()),
+        "cold": float(cold[FIRST - WINDOW : LAST - WINDOW].mean()),
     }
 
 
