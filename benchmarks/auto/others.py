@@ -172,6 +172,11 @@ def minutes(generator: np.random.Generator) -> Array:
     return day * (1 - clouds) + 0.01 * generator.standard_normal(day.shape)
 
 
+def counter(generator: np.random.Generator) -> Array:
+    """What a meter counts, with a day in it; it begins anew every 600 rows or so."""
+    return np.cumsum(np.maximum(0, 5 + 3 * _day(ROWS) + generator.standard_normal((ROWS, 1))), 0) % 3000
+
+
 HOUR = 3600
 MADE: Mapping[str, tuple[Callable[[np.random.Generator], Array], int]] = {
     "arma": (arma, HOUR),
@@ -188,6 +193,7 @@ MADE: Mapping[str, tuple[Callable[[np.random.Generator], Array], int]] = {
     "threshold": (threshold, HOUR),
     "monthly": (monthly, 30 * 24 * HOUR),
     "minutes": (minutes, 600),
+    "counter": (counter, HOUR),
 }
 
 
