@@ -24,7 +24,7 @@ from natsr.cli.forecasts import Forecasts
 from natsr.cli.run import SAMPLE, SAMPLE_ROWS, Run
 from natsr.cli.show import Watch, note, output
 from natsr.data.named import load
-from natsr.data.series import REPEATED, Borders, Prepared, Repeated, Series, check_length, prepare
+from natsr.data.series import Borders, Prepared, Series, check_length, check_repeated, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.joint import Joint
@@ -145,7 +145,7 @@ def planned(settings: Run) -> Plan:
             settings.file or SAMPLE,
             time=settings.time,
             targets=outside.targets(targets),
-            repeated=repeated_of(settings.repeated),
+            repeated=check_repeated(settings.repeated),
             progress=lambda done, of, what: watch.update({what: ""}, done, of, "download"),
         )
     whole, borders, name, taken = shortened(series, borders, settings)
@@ -171,14 +171,6 @@ def planned(settings: Run) -> Plan:
     forecasters = {method: make_for(cell, task) for method, cell in cells.items()}
     read = {"Beside": outside.said(methods)} if outside.names else {}
     return Plan(cells, data, task, forecasters, {"Rows": taken, **described(data), **read})
-
-
-def repeated_of(name: str) -> Repeated:
-    """What is to become of rows that have the same time, if it is one of the ways there are."""
-    for known in REPEATED:
-        if name == known:
-            return known
-    raise OptionError(f"--repeated is {name!r}, expected one of {', '.join(REPEATED)}")
 
 
 def shortened(series: Series, borders: Borders, settings: Run) -> tuple[Series, Borders, str, str]:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from natsr.data.calendar import CalendarKind, Floats, Times
 from natsr.data.grids import Even, grid_between
-from natsr.data.series import REPEATED, Repeated, Series, unknown
+from natsr.data.series import Repeated, Series, check_repeated, unknown
 from natsr.data.ticks import PER_SECOND, times_of, unit_of
 from natsr.data.times import each, find_times, in_order, is_number, listed
 from natsr.data.written import MISSING, Style, check_names, fits, plain, separator, style_of
@@ -57,8 +57,7 @@ def read_csv(
         DataError: The file cannot be used; the message says what was got, what was expected and what to do.
         OptionError: A named column does not exist, or `repeated` is none of these.
     """
-    if repeated not in REPEATED:
-        raise OptionError(f"repeated is {repeated!r}, expected one of {', '.join(REPEATED)}")
+    check_repeated(repeated)
     path = Path(path)
     notes: list[str] = []
     table = _once(_read_table(path, notes), notes)

@@ -24,6 +24,14 @@ Repeated: TypeAlias = Literal["refuse", "first", "last", "mean"]
 REPEATED: tuple[Repeated, ...] = ("refuse", "first", "last", "mean")
 
 
+def check_repeated(name: str) -> Repeated:
+    """The name, if it is one of these ways."""
+    for known in REPEATED:
+        if name == known:
+            return known
+    raise OptionError(f"repeated is {name!r}, expected one of {', '.join(REPEATED)}")
+
+
 @dataclass(frozen=True, eq=False)
 class Series:
     """Values in time, as they were read.
