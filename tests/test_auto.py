@@ -13,6 +13,7 @@ from torch import Tensor
 
 from natsr.auto import NETWORK_INPUTS, Budget, Clock, networks, panel
 from natsr.evaluate import Moment, evaluate
+from natsr.experts.jumps import Jumps
 from natsr.fleet.choice import beside
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.naive import LastValue
@@ -323,9 +324,10 @@ def test_a_state_from_before_waves_followed_the_amplitude_is_carried_on() -> Non
     values[400:] *= 3
     rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
     auto.warm_up(Windows(rows, TASK, 0, 200), Windows(rows, TASK, 200, 300))
-    state = auto.state_dict()
+    state = of_format_6(auto.state_dict())
     without_swing(state)
     other.load_state_dict(state)
+    auto.load_state_dict(of_format_6(auto.state_dict()))
     for step in steps(rows, TASK, "honest", 300, 600):
         for one in (auto, other):
             if step.matured is not None:
@@ -336,8 +338,52 @@ def test_a_state_from_before_waves_followed_the_amplitude_is_carried_on() -> Non
         assert np.abs(one._panel.past.swing(1) / 3 - 1).max() < 0.3
 
 
+def test_a_state_from_before_there_were_medians_and_jumps_is_carried_on() -> None:
+    values = wave(400)
+    values[300:] += 1000
+    rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    other.load_state_dict(of_format_6(auto.state_dict()))
+    window = Windows(rows, TASK, 0, 400).window(199)
+    assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
+    known = other.weights()
+    assert sum(known.values()) == pytest.approx(1) and known["median_13"] < 0.02
+    both = {"as it was": other, "as it is": auto}
+    scores = evaluate(both, rows, TASK, start=200, stop=300, intervals=False)
+    assert scores["as it was"].mae < 1.05 * scores["as it is"].mae
+    scores = evaluate(both, rows, TASK, start=301, stop=400, intervals=False)
+    assert scores["as it was"].mae < 2, "it knows of jumps from now on"
+
+
+def of_format_6(state: State) -> State:
+    """A state as it was in format 6: without medians, one mixture by losses, nothing known of jumps."""
+    own, mixture, past = state["panel"], state["mixture"], state["past"]
+    assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(past, dict)
+    count, layers = torch.as_tensor(own["waiting"]).shape[1], [0, 1, 2, 3, 5]
+    there = [place for place in range(count) if place not in (12, 13)]
+    own |= {"waiting": torch.as_tensor(own["waiting"])[:, there]}
+    own |= {"mixed": torch.as_tensor(own["mixed"])[:, [0, *(1 + layer for layer in layers)]]}
+    for name in [*mixture]:
+        value = torch.as_tensor(mixture[name])
+        if value.ndim == 3 or name.endswith("loss"):
+            value = value[layers] if name.startswith("second") else value[there]
+            mixture[name] = value / value.sum(0) if name.endswith("weights") else value
+        if name.startswith("first_4"):
+            del mixture[name]
+    for name in [name for name in mixture if name.startswith("first_5")]:
+        mixture[name.replace("5", "4")] = mixture.pop(name)
+    for name in ("even", *Jumps(1, 1).arrays()):
+        del past[name]
+    last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
+    for number in range(5, last):
+        state[f"group_{number}"] = state[f"group_{number + 1}"]
+    del state[f"group_{last}"]
+    return state
+
+
 def of_format_3(state: State) -> State:
     """A state as it was in format 3: four mixtures, without the expert that came last and without a correction."""
+    of_format_6(state)
     own, mixture = state["panel"], state["mixture"]
     assert isinstance(own, dict) and isinstance(mixture, dict)
     count = torch.as_tensor(own["waiting"]).shape[1] - 1
@@ -368,6 +414,7 @@ def without_swing(state: State) -> None:
 def of_before(state: State, networks: bool) -> State:
     """A state as it was in format 2: one mixture, one network, and one member after it."""
     quick = 39
+    of_format_6(state)
     del state["correction"]
     without_swing(state)
     own, mixture = state["panel"], state["mixture"]
@@ -391,7 +438,7 @@ def of_before(state: State, networks: bool) -> State:
 
 def test_wide_streams_get_fewer_lags() -> None:
     wide, narrow = panel(Task(8, 1, 400, 0, 24)), panel(Task(8, 1, 4, 0, 24))
-    sizes = [max(a.size for a in part["group_12"].values()) for part in (wide.arrays(), narrow.arrays())]
+    sizes = [max(a.size for a in part["group_13"].values()) for part in (wide.arrays(), narrow.arrays())]
     assert sizes[0] < 10 * sizes[1]
 
 

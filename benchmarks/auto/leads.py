@@ -196,7 +196,7 @@ def alone(task: Task, clock: auto.Clock, group: Group) -> Panel:
     """A panel of the last value and one other expert."""
     keep = max(task.reach, 4 * int(clock.week["period"][0]), 3 * clock.longest) + 64 + task.horizon
     mixture = Layers(2, (task.horizon, task.channels), ONE, dtype=np.float32)
-    return Panel(Past(task.channels, keep), clock, [LastValue(), group], mixture, task.horizon)
+    return Panel(Past(task.channels, keep, task.horizon), clock, [LastValue(), group], mixture, task.horizon)
 
 
 def said_by(stream: Stream, lead: Lead, horizon: int) -> tuple[Said, float]:

@@ -95,7 +95,7 @@ def mixed(values: Array, said: Said, names: tuple[str, ...], layers: tuple[Layer
     """The MAE of the mixture of these experts from row `first` on."""
     rows, experts, horizon, channels = said.shape
     rule = Layers(experts, (horizon, channels), layers, dtype=np.float32)
-    panel = Panel(Past(channels, 4 * horizon + 64), Still(), [Told(said, names)], rule, horizon)
+    panel = Panel(Past(channels, 4 * horizon + 64, horizon), Still(), [Told(said, names)], rule, horizon)
     total, count = 0.0, 0
     for row in range(rows - horizon):
         panel.advance(values[row])

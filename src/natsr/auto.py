@@ -19,7 +19,7 @@ from natsr.experts.network import OneStep, Style
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
 from natsr.experts.periods import find_period
-from natsr.experts.plain import LastValue, Means, Seasonal
+from natsr.experts.plain import LastValue, Means, Medians, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
 from natsr.experts.swing import Swing
 from natsr.forecasters.base import Forecaster
@@ -36,6 +36,7 @@ LAYERS = (
     Layer(0.999, "near"),
     Layer(0.99, "channels"),
     Layer(0.999, "channels"),
+    Layer(0.999, "all", power=20.0),
     Layer(0.98, "all", power=20.0),
 )
 #: No period, and so nothing that an expert looks back on, is longer than this many rows.
@@ -123,28 +124,30 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
     beside = min(48, longest // 2)
     near = max(0, min(channels - 1, (longest - beside - waves.size - 1) // 3))  # of the others, three lags each
     every = max(2, min(60, 300 // channels))
+    beside_others = Knobs(0.9998, ridge=3.0, rows=16, even=True)
     groups: list[Group] = [
         LastValue(),
         Seasonal("day", day, horizon, 7),
         Seasonal("week", week, horizon, 4),
         Seasonal("found", found, horizon, 2),
         Means(channels, (0.1, 0.003)),
-        Smooth("day", day, channels, horizon, clock.longest, _DAILY),
+        Medians((13, 97)),
+        Smooth("day", day, channels, horizon, clock.longest, _DAILY, even=True),
         Smooth("week", week, channels, horizon, clock.longest, _WEEKLY),
         Smooth("found", found, channels, horizon, clock.longest, _FOUND),
         squares("lags60", own(60), Knobs(0.9999, rows=16)),
-        squares("lags60_quick", own(60), Knobs(0.999)),
-        squares("lags25_quicker", own(25), Knobs(0.995, heads=("plain",))),
+        squares("lags60_quick", own(60), Knobs(0.999, even=True)),
+        squares("lags25_quicker", own(25), Knobs(0.995, heads=("plain",), even=True)),
         squares("lags200", own(200), Knobs(0.9999, rows=16)),
         squares("lags400", own(400), Knobs(0.99995, ridge=3.0, rows=32)),
-        squares("seasons", Seasons(own(30), (day, week), horizon, 14, waves), Knobs(0.9998, rows=16)),
+        squares("seasons", Seasons(own(30), (day, week), horizon, 14, waves), Knobs(0.9998, rows=16, even=True)),
         squares("turned", Turned(own(26), day), Knobs(0.9998, rows=16)),
-        squares("neighbours", Neighbours(own(beside), 3, near, channels, waves), Knobs(0.9998, ridge=3.0, rows=16)),
+        squares("neighbours", Neighbours(own(beside), 3, near, channels, waves), beside_others),
     ]
     if channels <= WIDE:
         knobs = Knobs(0.9999, ridge=10.0, rows=32)
         groups.append(squares("everything", Everything(own(every), channels, waves), knobs))
-        quick = Knobs(0.999, ridge=10.0, heads=("plain",), rows=16)
+        quick = Knobs(0.999, ridge=10.0, heads=("plain",), rows=16, even=True)
         groups.append(squares("everything_quick", Everything(own(every), channels, Waves((day,), (0,))), quick))
     return groups
 
@@ -201,6 +204,6 @@ def panel(
     keep = (
         max(task.reach, 4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
     )
-    past = Past(task.channels, keep + task.horizon)
+    past = Past(task.channels, keep + task.horizon, task.horizon)
     mixture = Layers(count, (task.horizon, task.channels), LAYERS, dtype=np.float32)
     return Panel(past, clock, groups, mixture, task.horizon)

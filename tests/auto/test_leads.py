@@ -99,7 +99,7 @@ def test_a_step_is_that_of_the_natural_gradient(cut: bool) -> None:
     waves, taps = Waves((clock.day, clock.week), (2, 1)), tuple(range(7, -1, -1))
     inputs = len(taps) * 2 + waves.size
     step = Step(dof=4.0, rate=0.5, first=0.5, curvature=1.0, every=1)
-    expert, past = Noted(2, 3, taps, waves, Style("lead", width=width), How(step)), Past(2, 400)
+    expert, past = Noted(2, 3, taps, waves, Style("lead", width=width), How(step)), Past(2, 400, 3)
     rows = iter(VALUES)
     while expert.longest <= cut:  # up to its first step, or the first that is longer than the theorem allows
         past.push(next(rows))
@@ -168,7 +168,7 @@ def test_what_was_tried_stands_beside_adam(tmp_path: Path) -> None:
 
 def test_other_scales_of_a_row_are_of_rows_that_have_come() -> None:
     task = Task(window=8, horizon=3, channels=2, features=6, season=12)
-    reader, past = Scaled(task, Cone({}, means=(5, 9), before=(20,))), Past(2, 80)
+    reader, past = Scaled(task, Cone({}, means=(5, 9), before=(20,))), Past(2, 80, task.horizon)
     for row in VALUES[:100]:
         past.push(row)
     window, end = reader.window(past)[0].numpy(), VALUES[:100]

@@ -23,7 +23,7 @@ def period(rows: int) -> Arrays:
 
 def played(group: Group, rows: Array, keep: int = 200) -> tuple[Past, Array]:
     """The past and the forecasts from the last row."""
-    past, out = Past(rows.shape[1], keep), np.zeros((len(group.names), HORIZON, rows.shape[1]))
+    past, out = Past(rows.shape[1], keep, HORIZON), np.zeros((len(group.names), HORIZON, rows.shape[1]))
     for row in rows:
         past.push(row)
         group.observe(past)
@@ -82,7 +82,7 @@ def test_another_period_is_taken_over_from_the_rows_that_are_there() -> None:
     rows = np.sin(2 * np.pi * steps / 10)[:, None].repeat(CHANNELS, 1)
     shared = period(8)
     group = Smooth("found", shared, CHANNELS, HORIZON, 50, (Smoothing(0.1, 0.1),))
-    past, out = Past(CHANNELS, 200), np.zeros((1, HORIZON, CHANNELS))
+    past, out = Past(CHANNELS, 200, HORIZON), np.zeros((1, HORIZON, CHANNELS))
     for number, row in enumerate(rows):
         if number == 390:
             shared["period"][:] = 10
@@ -105,7 +105,7 @@ def layouts() -> dict[str, Layout]:
 
 @pytest.mark.parametrize("name", layouts())
 def test_regressors_of_several_origins_are_those_of_each(name: str) -> None:
-    layout, past = layouts()[name], Past(CHANNELS, 100)
+    layout, past = layouts()[name], Past(CHANNELS, 100, HORIZON)
     rows = walk(60)
     single = []
     for row in rows:
@@ -118,7 +118,7 @@ def test_regressors_of_several_origins_are_those_of_each(name: str) -> None:
 
 @pytest.mark.parametrize("name", layouts())
 def test_columns_describe_what_is_built(name: str) -> None:
-    layout, past = layouts()[name], Past(CHANNELS, 100)
+    layout, past = layouts()[name], Past(CHANNELS, 100, HORIZON)
     for row in walk(60):
         past.push(row)
     built, described = layout.build(past, 4, 1)[:, 0], layout.columns(CHANNELS)
@@ -136,7 +136,7 @@ def test_blocks_of_rows_come_to_the_ridge_solution(name: str, block: int) -> Non
     """Without forgetting, the weights are those of one regression over all examples."""
     layout, rows = layouts()[name], np.random.default_rng(5).standard_normal((140 + HORIZON, CHANNELS))
     group = LeastSquares("x", layout, CHANNELS, HORIZON, Knobs(1.0, ridge=2.0, rows=block, heads=("plain",)))
-    past = Past(CHANNELS, 200)
+    past = Past(CHANNELS, 200, HORIZON)
     xs, ys = [], []
     waiting: list[Array] = []
     for number, row in enumerate(rows):

@@ -8,7 +8,7 @@ from natsr.experts.periods import find_period
 
 
 def filled(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]], keep: int) -> Past:
-    past = Past(rows.shape[1], keep)
+    past = Past(rows.shape[1], keep, 1)
     for row in rows:
         past.push(row)
     return past
@@ -16,7 +16,7 @@ def filled(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]], keep: int) -
 
 def test_the_last_rows_are_always_at_hand() -> None:
     rows = np.random.default_rng(0).standard_normal((57, 2))
-    past = Past(2, 10)
+    past = Past(2, 10, 1)
     for number, row in enumerate(rows, 1):
         past.push(row)
         count = min(number, 10)
@@ -49,31 +49,6 @@ def test_a_lasting_shift_is_followed() -> None:
     rows[200:] += 1000
     past = filled(rows, 200)
     np.testing.assert_allclose(past.clean(50), rows[350:])
-
-
-def test_forecasts_begin_where_the_stream_has_gone_to_stay() -> None:
-    rows = np.cumsum(np.random.default_rng(1).uniform(0.5, 1.5, (300, 1)), 0)
-    rows[150:] -= rows[150]  # a counter begins anew
-    past = filled(rows[:151], 40)
-    assert past.base[0] == past.clean(1)[0, 0] > 100, "one row far from all others may be an outlier"
-    past.push(rows[151])
-    assert past.base[0] == rows[151, 0] < 3 < past.clean(1)[0, 0]
-    past.push(np.array([np.nan]))
-    assert past.base[0] == past.clean(1)[0, 0], "a row that did not come says nothing"
-    for row in rows[153:]:
-        past.push(row)
-    assert past.base[0] == past.clean(1)[0, 0] == rows[-1, 0]
-
-
-def test_where_forecasts_begin_is_found_again_from_the_rows() -> None:
-    rows = np.concatenate([np.random.default_rng(1).standard_normal((100, 2)), np.full((2, 2), 1e4)])
-    past, other = filled(rows, 40), Past(2, 40)
-    assert past.base.tolist() == [1e4, 1e4]
-    arrays = other.arrays()
-    for name, values in past.arrays().items():
-        np.copyto(arrays[name], values)
-    other.reload()
-    assert other.base.tolist() == past.base.tolist()
 
 
 @pytest.mark.parametrize("period", [7, 24, 90])

@@ -31,7 +31,7 @@ def stream(seed: int, rows: int = ROWS, channels: int = 2, season: int = DAY) ->
 
 def swings(values: Array, season: int = DAY) -> Array:
     """What the waves of each row are multiplied by, `(T, C)`."""
-    past, swing, found = Past(values.shape[1], 400), Swing(values.shape[1], period(season)), np.empty(values.shape)
+    past, swing, found = Past(values.shape[1], 400, 1), Swing(values.shape[1], period(season)), np.empty(values.shape)
     for row, to in zip(values, found, strict=True):
         past.push(row)
         swing.look(past)
@@ -89,7 +89,7 @@ def test_regressions_with_waves_are_right_soon_after_the_amplitude_doubles() -> 
     values[CHANGE:] *= 2
 
     def error(follows: bool, shared: bool) -> float:
-        day, past = period(), Past(2, 400)
+        day, past = period(), Past(2, 400, horizon)
         waves, own = Waves((day,), (2,)), Own(Lags(12), 12)
         layout = Everything(own, 2, waves) if shared else Seasons(own, (day,), horizon, 4, waves)
         group, swing = LeastSquares("x", layout, 2, horizon, Knobs(0.9999, heads=("plain",))), Swing(2, day)

@@ -21,7 +21,7 @@ class Errors:
     """A mixture whose errors are as large as they are told to be."""
 
     def __init__(self) -> None:
-        self.past = Past(2, 10)
+        self.past = Past(2, 10, 1)
         self.turn, self.power = Turn(self.past, HORIZON), Power(2, (HORIZON, 2), 0.98, 20)
         self.power.count[:] = YOUNG
 

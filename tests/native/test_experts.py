@@ -18,7 +18,7 @@ from natsr.experts.least_squares import Knobs, Layout, LeastSquares
 from natsr.experts.network import OneStep, Style
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
-from natsr.experts.plain import LastValue, Means, Seasonal
+from natsr.experts.plain import LastValue, Means, Medians, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
 from natsr.native.calls import library
 from natsr.types import Task
@@ -85,13 +85,15 @@ def assert_close(ours: Arrays, theirs: Arrays, rtol: float) -> None:
         )
 
 
-@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize(("rows", "even"), [(1, False), (7, False), (7, True)])
 @pytest.mark.parametrize("name", layouts(period(6)))
-def test_least_squares_in_c_is_least_squares_in_numpy(monkeypatch: pytest.MonkeyPatch, name: str, rows: int) -> None:
+def test_least_squares_in_c_is_least_squares_in_numpy(
+    monkeypatch: pytest.MonkeyPatch, name: str, rows: int, even: bool
+) -> None:
     day = period(6)
-    knobs = Knobs(0.99, ridge=0.5, rows=rows, heads=("plain", "clipped", "median"))
+    knobs = Knobs(0.99, ridge=0.5, rows=rows, heads=("plain", "clipped", "median"), even=even)
     ours, theirs = pair(monkeypatch, lambda: LeastSquares("x", layouts(day)[name], CHANNELS, HORIZON, knobs))
-    past, found, wanted = Past(CHANNELS, 120), *np.zeros((2, 3, HORIZON, CHANNELS))
+    past, found, wanted = Past(CHANNELS, 120, HORIZON), *np.zeros((2, 3, HORIZON, CHANNELS))
     for number, row in enumerate(stream(160)):
         if number == 100:
             day["period"][:] = 4
@@ -106,17 +108,19 @@ def test_least_squares_in_c_is_least_squares_in_numpy(monkeypatch: pytest.Monkey
 
 def simple(name: str, day: Arrays) -> Group:
     kinds = (Smoothing(0.05, 0.05), Smoothing(0.3, 0.1, trend=0.05, damping=0.9), Smoothing(0.1, 0.05, dof=5))
-    if name == "smooth":
-        return Smooth("day", day, CHANNELS, HORIZON, 20, kinds)
+    if name.startswith("smooth"):
+        return Smooth("day", day, CHANNELS, HORIZON, 20, kinds, even=name == "smooth, even")
+    if name == "medians":
+        return Medians((3, 11))
     return Means(CHANNELS, (0.1, 0.003)) if name == "means" else Seasonal("day", day, HORIZON, 4)
 
 
 @pytest.mark.parametrize("first", [1, 6])
-@pytest.mark.parametrize("name", ["smooth", "means", "seasonal"])
+@pytest.mark.parametrize("name", ["smooth", "smooth, even", "means", "medians", "seasonal"])
 def test_simple_experts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, name: str, first: int) -> None:
-    day, past = period(first), Past(CHANNELS, 120)
+    day, past = period(first), Past(CHANNELS, 120, HORIZON)
     ours, theirs = pair(monkeypatch, lambda: simple(name, day))
-    found, wanted = np.zeros((2, 3 if name != "means" else 2, HORIZON, CHANNELS))
+    found, wanted = np.zeros((2, 2 if name in ("means", "medians") else 3, HORIZON, CHANNELS))
     for number, row in enumerate(stream(300)):
         if number == 200:
             day["period"][:] = 4
@@ -133,7 +137,7 @@ def test_the_network_in_c_is_that_in_numpy(monkeypatch: pytest.MonkeyPatch, widt
     """Its steps and its rollout, with a memory that is written over; the ways part a little with every step."""
     waves = Waves((period(6), period(10)), (2, 1))
     ours, theirs = pair(monkeypatch, lambda: OneStep(CHANNELS, HORIZON, taps, waves, Style(width=width), memory=100))
-    past, found, wanted = Past(CHANNELS, 120), *np.zeros((2, 1, HORIZON, CHANNELS))
+    past, found, wanted = Past(CHANNELS, 120, HORIZON), *np.zeros((2, 1, HORIZON, CHANNELS))
     for row in stream(160):
         past.push(row)
         for group, out in ((ours, found), (theirs, wanted)):
@@ -149,7 +153,7 @@ def test_a_step_that_is_not_finite_is_refused_in_c(monkeypatch: pytest.MonkeyPat
     ours, theirs = pair(
         monkeypatch, lambda: OneStep(CHANNELS, HORIZON, (3, 2, 1, 0), waves, Style(width=16), memory=100)
     )
-    past = Past(CHANNELS, 120)
+    past = Past(CHANNELS, 120, HORIZON)
     for number, row in enumerate(stream(120)):
         past.push(row)
         for group in (ours, theirs):
@@ -162,11 +166,14 @@ def test_a_step_that_is_not_finite_is_refused_in_c(monkeypatch: pytest.MonkeyPat
 
 
 def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pair(monkeypatch, lambda: Past(CHANNELS, 20))
-    rows = stream(150)
+    ours, theirs = pair(monkeypatch, lambda: Past(CHANNELS, 20, HORIZON))
+    rows = stream(500)
     rows[0, 1], rows[40, 2], rows[60] = np.nan, 1e9, np.inf
     rows[100:, 0] += 500  # to stay
-    stayed = 0
+    rows[300:, 1] += 40  # and away for some rows, and down again by and by
+    rows[308:320, 1] -= np.linspace(4, 40, 12)
+    rows[320:, 1] -= 40
+    lifted = moved = 0
     for row in rows:
         ours.push(row)
         theirs.push(row)
@@ -174,17 +181,20 @@ def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(ours.known_last(20), theirs.known_last(20))
         np.testing.assert_allclose(ours.clean(20), theirs.clean(20), rtol=1e-9)
         np.testing.assert_array_equal(ours.swing(20), theirs.swing(20))
-        np.testing.assert_allclose(ours.base, theirs.base, rtol=1e-9)
-        stayed += not np.allclose(ours.base, ours.clean(1)[0])
+        np.testing.assert_allclose(ours.even(20), theirs.even(20), rtol=1e-9)
+        for part in ("lift", "begin", "shift"):
+            np.testing.assert_allclose(getattr(ours.jumps, part), getattr(theirs.jumps, part), rtol=1e-9)
+        lifted += bool(ours.jumps.lift.any())
+        moved += bool(ours.jumps.shift.any())
         for past in (ours, theirs):
             past.swing(1)[:] += past.seen  # is there as long as its row, and passed on to the next one
     assert_close(ours.arrays(), theirs.arrays(), 1e-9)
-    assert 3 < stayed < 60
+    assert lifted > 20 and moved >= 1 and int(ours.arrays()["ended"].sum()) > 5
 
 
 def test_a_spoiled_covariance_is_given_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pair(monkeypatch, lambda: LeastSquares("x", Own(Lags(4), 4), CHANNELS, HORIZON, Knobs(0.99, rows=4)))
-    past, groups = Past(CHANNELS, 120), (ours, theirs)
+    past, groups = Past(CHANNELS, 120, HORIZON), (ours, theirs)
     for number, row in enumerate(stream(160)):
         past.push(row)
         for group in groups:
@@ -233,7 +243,7 @@ def test_mixtures_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, pooli
         kinds = (Layer(0.99, pooling, power), Layer(1.0, "none"))
         layers = Layers(4, (HORIZON, CHANNELS), kinds, dtype=np.float32)
         groups: list[Group] = [LastValue(), Seasonal("day", period(6), HORIZON, 2)]
-        return Panel(Past(CHANNELS, 40), Still(), groups, layers, HORIZON)
+        return Panel(Past(CHANNELS, 40, HORIZON), Still(), groups, layers, HORIZON)
 
     ours, theirs = pair(monkeypatch, made)
     for row in stream(60):

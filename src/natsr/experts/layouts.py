@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from natsr.experts import columns
 from natsr.experts.columns import Columns, Period, Places
-from natsr.experts.past import Array, Arrays, Past
+from natsr.experts.past import Array, Arrays, Even, View
 
 
 class Lags:
@@ -24,15 +24,15 @@ class Lags:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._key: tuple[int, int, int] = (-1, 0, 0)
+        self._key: tuple[bool, int, int, int] = (False, -1, 0, 0)
         self._found = np.zeros((0, 0, 0))
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """`(C, count, longest + 1)`: one, the last value, and how far each row before it lies from it, newest first.
 
         What belongs to fewer lags is the beginning of it.
         """
-        key = (past.seen, back, count)
+        key = (isinstance(past, Even), past.seen, back, count)
         if key != self._key:
             windows = windowed(past, back, count, self._longest)
             found = np.empty((past.channels, count, self._longest + 1))
@@ -49,7 +49,7 @@ class Lags:
         return fresh
 
 
-def windowed(past: Past, back: int, count: int, lags: int) -> Array:
+def windowed(past: View, back: int, count: int, lags: int) -> Array:
     """The last `lags` rows up to each origin, newest first, `(C, count, lags)`."""
     rows = past.clean(count + lags - 1, back)
     row, column = rows.strides
@@ -71,7 +71,7 @@ class Own:
         self.size = count + 1
         self.periods: tuple[Period, ...] = ()
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """One, the last value, and differences from it."""
         return self._lags.build(past, back, count)[:, :, : self.size]
 
@@ -96,7 +96,7 @@ class Waves:
         self._key: tuple[int, ...] = ()
         self._found = np.zeros((0, 0))
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """Those of `count` origins, `(count, size)`."""
         key = (past.seen, back, count, *(int(period[0]) for period in self._periods))
         if key != self._key:
@@ -104,7 +104,7 @@ class Waves:
             self._key, self._found = key, self.at(rows)
         return self._found
 
-    def swung(self, past: Past, back: int, count: int) -> Array:
+    def swung(self, past: View, back: int, count: int) -> Array:
         """The same times how far each channel swings of late, `(C, count, size)`."""
         return np.asarray(past.swing(count, back).T[:, :, None] * self.build(past, back, count))
 
@@ -144,7 +144,7 @@ class Seasons:
         self._offsets = np.unique(np.linspace(-1, horizon + 1, min(points, horizon + 3)).round().astype(np.int64))
         self.size = own.size + waves.size + len(self.periods) * len(self._offsets)
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """As `Own`, then waves, then the neighbourhoods, as differences from the last value."""
         x = np.empty((past.channels, count, self.size))
         place = self._own.size + self._waves.size
@@ -194,7 +194,7 @@ class Neighbours:
         self._index = (np.arange(channels)[:, None] + np.arange(1, near + 1)) % channels
         self.periods: tuple[Period, ...] = ()
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """As `Own`, then waves, then the others: their last value and changes before it."""
         x = np.empty((past.channels, count, self.size))
         place = self._own.size + self._waves.size
@@ -234,7 +234,7 @@ class Everything:
         self.size = self._wide + 1 + waves.size
         self.periods: tuple[Period, ...] = ()
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """`(1, count, n)`."""
         x = np.empty((1, count, self.size))
         own = self._own.build(past, back, count)[:, :, 1:]  # (C, count, lags)
@@ -265,7 +265,7 @@ class Turned:
         self.periods: tuple[Period, ...] = (period["period"],)
         self.size = 2 * own.size - 1
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """As `Own`, then seasonal differences."""
         lags, length = self._own.size - 1, int(self.periods[0][0])
         x = np.empty((past.channels, count, self.size))

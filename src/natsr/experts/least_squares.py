@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from natsr.experts.native import Native, at
-from natsr.experts.past import Array, Arrays, Flags, Past
+from natsr.experts.past import Array, Arrays, Even, Flags, Past, View
 from natsr.experts.solver import Solver, Source
 from natsr.experts.turn import HURRIED, LOOSER, WINDOW
 
@@ -38,7 +38,7 @@ class Layout(Source, Protocol):
 
     size: int
 
-    def build(self, past: Past, back: int, count: int) -> Array:
+    def build(self, past: View, back: int, count: int) -> Array:
         """`(G, count, n)`: those of `count` origins, the last of which lies `back` rows before the newest row."""
 
 
@@ -49,6 +49,8 @@ class Knobs(NamedTuple):
     ridge: float = 1.0
     rows: int = 8
     heads: tuple[str, ...] = ("plain", "clipped")
+    #: Whether it sees rows without jumps.
+    even: bool = False
 
 
 class LeastSquares:
@@ -92,6 +94,9 @@ class LeastSquares:
             self._take_in(past, min(int(self._counts[0]), past.keep // 2))
             self._counts[0] = 0
 
+    def _view(self, past: Past) -> View:
+        return Even(past) if self._knobs.even else past
+
     def _loosen(self) -> None:
         """Let the rows so far count a fraction; but no coefficient becomes freer than the ridge lets it be by itself.
 
@@ -107,7 +112,7 @@ class LeastSquares:
             self._counts[2] += solver.take(past, count, *self._renewed(count))
             return
         horizon, knobs = self._horizon, self._knobs
-        x = self._layout.build(past, horizon, count)  # (G, k, n)
+        x = self._layout.build(self._view(past), horizon, count)  # (G, k, n)
         labels, known = self._labels(past, count)  # (G, k, m) each
         heads = len(knobs.heads)
         error = np.tile(labels, heads) - x @ self._weights
@@ -135,7 +140,7 @@ class LeastSquares:
     def _labels(self, past: Past, count: int) -> tuple[Array, Flags]:
         """Changes from the last value of each origin, and which are known; `(G, count, m)`."""
         horizon = self._horizon
-        rows = past.clean(count + horizon)
+        rows = self._view(past).clean(count + horizon)
         base = rows[:count]
         ahead = np.lib.stride_tricks.sliding_window_view(rows[1:], horizon, axis=0)  # (count, C, H)
         known = np.lib.stride_tricks.sliding_window_view(past.known_last(count + horizon - 1), horizon, axis=0)
@@ -191,14 +196,15 @@ class LeastSquares:
         if solver is not None and out.flags.c_contiguous:
             solver.forecast(past, at(out))
             return
-        x = self._layout.build(past, 0, 1)
+        view, jumps = self._view(past), past.jumps
+        x = self._layout.build(view, 0, 1)
         change = x.astype(np.float32) @ self._rounded
         heads, channels = len(self.names), past.channels
-        base = past.base
+        begin = view.clean(1) + jumps.lift if self._knobs.even else jumps.begin
         if self._layout.shared:
-            np.add(change.reshape(heads, channels, -1).transpose(0, 2, 1), base, out=out)
+            np.add(change.reshape(heads, channels, -1).transpose(0, 2, 1), begin, out=out)
         else:
-            np.add(change.reshape(channels, heads, -1).transpose(1, 2, 0), base, out=out)
+            np.add(change.reshape(channels, heads, -1).transpose(1, 2, 0), begin, out=out)
 
     def arrays(self) -> Arrays:
         """The solution so far and what goes with it."""
@@ -218,7 +224,5 @@ class LeastSquares:
         if self._native.made is None and library is not None:
             names = ("covariance", "weights", "rounded", "error", "errors", "clip", "lift")
             arrays = {name: getattr(self, f"_{name}") for name in names}
-            self._native.made = Solver(
-                library, self._layout, channels, self._horizon, arrays, knobs.forgetting, knobs.ridge
-            )
+            self._native.made = Solver(library, self._layout, channels, self._horizon, arrays, knobs)
         return self._native.made

@@ -34,6 +34,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "blend_learn": (None, [_P, _P]),
     "blend_mix": (None, [_P, _P, _P]),
     "blend_forecast": (None, [_P, _P]),
+    "medians_forecast": (None, [_P, _P, _I, _P]),
     "means_move": (None, [_P, _P]),
     "means_forecast": (None, [_P, _P, _P]),
 }
@@ -48,9 +49,11 @@ class Rows(ctypes.Structure):
 
     end: int
     seen: int
-    _fields_: ClassVar[Fields] = _fields(_P, "raw clean known swing square changes row base") + _fields(
-        _I, "channels keep end seen"
-    )
+    _fields_: ClassVar[Fields] = [
+        *_fields(_P, "raw clean known swing square changes row even"),
+        *_fields(_P, "calm cross drift jump start low high age away ended lasted lift begin shift sorted"),
+        *_fields(_I, "channels keep end seen horizon memory"),
+    ]
 
 
 class Calendar(ctypes.Structure):
@@ -72,7 +75,7 @@ class Regression(ctypes.Structure):
 
     calendar: Calendar
     _fields_: ClassVar[Fields] = [
-        *_fields(_I, "groups size heads outputs horizon shared"),
+        *_fields(_I, "groups size heads outputs horizon shared even"),
         *_fields(_D, "forgetting ridge strength"),
         *_fields(_P, "covariance weights rounded error errors clip lift work plus minus sign"),
         *_fields(_I, "one at"),
@@ -96,7 +99,7 @@ class Smoothings(ctypes.Structure):
     """`smooth` in experts.h."""
 
     _fields_: ClassVar[Fields] = [
-        *_fields(_I, "kinds horizon"),
+        *_fields(_I, "kinds horizon even"),
         *_fields(_P, "current alpha gamma beta phi dof sums level trend variance season rows count"),
     ]
 

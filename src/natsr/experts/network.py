@@ -196,7 +196,7 @@ class OneStep:
     def forecast(self, past: Past, out: Array) -> None:
         """Row after row, each from those before it."""
         if int(self._counts[1]) == 0:
-            out[0] = past.base
+            out[0] = past.jumps.begin
             return
         library = self._native.library
         if library is not None and out.flags.c_contiguous:
@@ -211,7 +211,7 @@ class OneStep:
             change = self._forward(self._read(window, waves[step]))[0][0]
             rows[step + self._reach] = window[0, -1] + size * np.clip(change, -FARTHEST, FARTHEST)
         out[0] = rows[self._reach :]
-        out[0] += past.base - past.clean(1)[0]
+        out[0] += past.jumps.begin - past.clean(1)
 
     def _address(self) -> int:
         """Where compiled code finds all this, and room to work."""

@@ -103,9 +103,9 @@ class Panel:
         """Nothing that is not a number, nothing far beyond what the stream has done of late."""
         far = FAR * np.maximum.accumulate(self._reach, axis=0) + 1e-6 if self.past.seen > self._slots else np.inf
         np.clip(out[0], -1e30, 1e30, out=out[0])  # the last value stays what it is, as far as it can be multiplied
-        base, others = self.past.base, out[1:]
+        begin, others = self.past.jumps.begin, out[1:]
         np.nan_to_num(others, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
-        np.clip(others, base - far, base + far, out=others)
+        np.clip(others, begin - far, begin + far, out=others)
 
     def _learn(self, row: Array) -> None:
         """The row is a label of each of the last `H` origins."""

@@ -1,4 +1,4 @@
-"""The rows that have come, as every expert sees them: the newest first known, gaps filled, wild values cut.
+"""The rows that have come, as experts see them: gaps filled, with wild values cut, or without jumps.
 
 An expert may look hundreds of rows back, further than the window that a network is handed. So the rows are kept here,
 once for all experts, in one buffer that is written along and moved to its front when it is full: the last `n` rows are
@@ -8,10 +8,12 @@ always one slice of it.
 from __future__ import annotations
 
 import ctypes
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from natsr.experts.jumps import MEMORY, Jumps
 from natsr.experts.native import Native, Rows, fill
 
 Array = npt.NDArray[np.float64]
@@ -26,28 +28,48 @@ SIZE_RATE = 0.002  # weight of the newest change in their mean square
 LARGEST = 1e6  # what is beyond this, in standard deviations, is cut from the first row on
 
 
+class View(Protocol):
+    """Rows of a stream as regressors are made of them."""
+
+    @property
+    def channels(self) -> int:
+        """Values in a row, `C`."""
+
+    @property
+    def seen(self) -> int:
+        """Rows that have come."""
+
+    def clean(self, rows: int, back: int = 0) -> Array:
+        """The last `rows` rows, `back` rows before the newest."""
+
+    def swing(self, rows: int, back: int = 0) -> Array:
+        """What the waves of these origins are multiplied by."""
+
+
 class Past:
     """The last `keep` rows of `channels` values; before the first row, the first row.
 
     Args:
         channels: Values in a row, `C`.
         keep: Rows that can be looked at.
+        horizon: Rows ahead that are forecast, `H`.
 
     Example:
-        >>> past = Past(1, 3)
+        >>> past = Past(1, 3, 1)
         >>> for value in (1.0, 2.0, np.nan):
         ...     past.push(np.array([value]))
         >>> past.last(3)[:, 0].tolist(), past.known_last(1).tolist()
         ([1.0, 2.0, 2.0], [[False]])
 
-    `base` is what changes that are forecast are added to, `(C,)`.
+    `jumps` says where forecasts begin.
     """
 
-    def __init__(self, channels: int, keep: int) -> None:
+    def __init__(self, channels: int, keep: int, horizon: int) -> None:
         self.channels = channels
         self.keep = keep
         self._raw = np.zeros((2 * keep, channels))
         self._clean = np.zeros((2 * keep, channels))
+        self._even = np.zeros((2 * keep, channels))
         self._known = np.zeros((2 * keep, channels), dtype=bool)
         self._swing = np.ones((2 * keep, channels))
         self._end, self.seen = keep, 0  # one past the newest row in the buffer; rows that have come
@@ -55,9 +77,9 @@ class Past:
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
         self._row = np.zeros(channels)  # the newest, as it came
-        self.base = np.zeros(channels)
+        self.jumps = Jumps(channels, horizon)
         self.turned = np.full(1, -1, dtype=np.int64)  # rows since the stream turned; `natsr.experts.turn` says when
-        self._native = Native[Rows]()
+        self._native = Native[tuple[Rows, Array]]()
 
     def push(self, row: Array) -> None:
         """Take the next row, `(C,)`, NaN where missing."""
@@ -71,37 +93,39 @@ class Past:
         known = np.isfinite(row)
         if self.seen == 0:
             first = np.where(known, row, 0.0)
-            self._raw[:end], self._clean[:end] = first, np.clip(first, -LARGEST, LARGEST)
+            self._raw[:end] = first
+            self._clean[:end] = self._even[:end] = np.clip(first, -LARGEST, LARGEST)
         elif end == 2 * self.keep:
-            for buffer in (self._raw, self._clean, self._known, self._swing):
+            for buffer in (self._raw, self._clean, self._even, self._known, self._swing):
                 buffer[: self.keep] = buffer[self.keep :]
             end = self.keep
         filled = np.where(known, row, self._raw[end - 1])
         self._raw[end], self._known[end], self._swing[end] = filled, known, self._swing[end - 1]
-        self._clean[end] = self._cut(filled, self._clean[end - 1])
+        self._follow(end, np.clip(filled, -LARGEST, LARGEST), known)
         self._end, self.seen = end + 1, self.seen + 1
-        self._rebase()
 
-    def _rebase(self) -> None:
-        """Where forecasts begin: the newest row with wild values cut, or as it came where the stream stays there.
-
-        A value far from all before it may be an outlier, and what is learned must not follow it at once. But when the
-        row after it is near it, a counter was reset or a level has changed, and forecasts begin there.
-        """
-        end, usual = self._end, np.sqrt(self._square)
-        now, before = (np.clip(self._raw[end - back], -LARGEST, LARGEST) for back in (1, 2))
-        clean = self._clean[end - 1]
-        stays = self._known[end - 1] & (np.abs(now - clean) > usual) & (np.abs(now - before) <= WILD * usual)
-        np.copyto(self.base, np.where(stays, now, clean))
-
-    def _cut(self, row: Array, before: Array) -> Array:
-        """The row with each change from the row before held to what is usual; what is usual follows."""
-        change = np.clip(row, -LARGEST, LARGEST) - before
-        limit = np.where(self._changes < YOUNG, np.inf, WILD * np.sqrt(self._square))
-        change = np.clip(change, -limit, limit)
+    def _follow(self, end: int, row: Array, known: Flags) -> None:
+        """The row with each change from the row before held to what is usual, and without jumps; both follow."""
+        young = self._changes < YOUNG
+        limit, most = (np.where(young, np.inf, WILD * np.sqrt(size)) for size in (self._square, self.jumps.calm))
+        change = np.clip(row - self._clean[end - 1], -limit, limit)
         self._changes += (change != 0) | (self._changes > 0)
-        self._square += np.maximum(SIZE_RATE, 1 / np.maximum(self._changes, 1)) * (change**2 - self._square)
-        return np.asarray(before + change)
+        rate = np.maximum(SIZE_RATE, 1 / np.maximum(self._changes, 1))
+        self._square += rate * (change**2 - self._square)
+        self._clean[end] = self._clean[end - 1] + change
+        rows = self._even[end - max(2, min(self.seen, self.keep)) : end]
+        self._even[end] = self.jumps.follow(rows, row, known, most, rate)
+        self.jumps.look_ahead(row, self._clean[end], self._base(end, row, known))
+
+    def _base(self, end: int, row: Array, known: Flags) -> Array:
+        """The newest row with wild values cut, or as it came where the stream stays there.
+
+        What is cut creeps after a stream that has jumped. When the row after a jump is near it, forecasts begin there.
+        """
+        usual, before = np.sqrt(self._square), np.clip(self._raw[end - 1], -LARGEST, LARGEST)
+        clean = self._clean[end]
+        stays = known & (np.abs(row - clean) > usual) & (np.abs(row - before) <= WILD * usual)
+        return np.where(stays, row, clean)
 
     def last(self, rows: int, back: int = 0) -> Array:
         """The last `rows` rows as they came, gaps filled from the past; `back` rows before the newest."""
@@ -112,6 +136,11 @@ class Past:
         """The same with wild values cut: what may be multiplied."""
         end = self._end - back
         return self._clean[end - rows : end]
+
+    def even(self, rows: int, back: int = 0) -> Array:
+        """The same without jumps."""
+        end = self._end - back
+        return self._even[end - rows : end]
 
     def known_last(self, rows: int, back: int = 0) -> Flags:
         """Which of these values came, and were not filled in."""
@@ -133,25 +162,48 @@ class Past:
         return {
             "raw": self._raw,
             "clean": self._clean,
+            "even": self._even,
             "known": self._known,
             "swing": self._swing,
             "counts": self._counts,
             "square": self._square,
             "changes": self._changes,
+            **self.jumps.arrays(),
         }
 
     def address(self) -> int:
         """Where compiled code finds all this."""
-        made = self._native.made
+        made = None if self._native.made is None else self._native.made[0]
         if made is None:
-            made = Rows(channels=self.channels, keep=self.keep)
+            jumps, sorted_rows = self.jumps, np.zeros(self.keep)
+            made = Rows(channels=self.channels, keep=self.keep, horizon=len(jumps.lift), memory=MEMORY)
             fill(made, raw=self._raw, clean=self._clean, known=self._known, swing=self._swing, row=self._row)
-            fill(made, square=self._square, changes=self._changes, base=self.base)
-            self._native.made = made
+            fill(made, square=self._square, changes=self._changes, even=self._even, **jumps.arrays())
+            fill(made, lift=jumps.lift, begin=jumps.begin, shift=jumps.shift, sorted=sorted_rows)
+            self._native.made = made, sorted_rows
         made.end, made.seen = self._end, self.seen
         return ctypes.addressof(made)
 
     def reload(self) -> None:
         """The arrays have been written to."""
         self._end, self.seen = self._counts.tolist()
-        self._rebase()
+
+
+class Even:
+    """A past whose rows are those without jumps.
+
+    Args:
+        past: Whose.
+    """
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self.channels, self.seen = past.channels, past.seen
+
+    def clean(self, rows: int, back: int = 0) -> Array:
+        """As `Past.even`."""
+        return self._past.even(rows, back)
+
+    def swing(self, rows: int, back: int = 0) -> Array:
+        """As `Past.swing`."""
+        return self._past.swing(rows, back)

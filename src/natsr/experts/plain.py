@@ -67,6 +67,36 @@ class Seasonal:
         return {}
 
 
+class Medians:
+    """Medians of the last rows: of a stream that is skewed, or stands still most of the time, no mean is near them.
+
+    Args:
+        rows: How many each is of; odd.
+    """
+
+    def __init__(self, rows: tuple[int, ...]) -> None:
+        self.names = tuple(f"median_{count}" for count in rows)
+        self._rows = np.array(rows, dtype=np.int64)
+        self._native = Native[None]()
+
+    def observe(self, past: Past) -> None:
+        """Nothing to learn."""
+
+    def forecast(self, past: Past, out: Array) -> None:
+        """The medians, of as many rows as there are."""
+        library = self._native.library
+        if library is not None and out.flags.c_contiguous:
+            library.medians_forecast(past.address(), at(self._rows), len(self._rows), at(out))
+            return
+        for median, rows in zip(out, self._rows.tolist(), strict=True):
+            count = min(rows, past.seen)
+            median[:] = np.partition(past.last(count), count // 2, axis=0)[count // 2]
+
+    def arrays(self) -> Arrays:
+        """Nothing to carry on."""
+        return {}
+
+
 class Means:
     """Running means that forget at several rates.
 

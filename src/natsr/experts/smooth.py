@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from natsr.experts.native import Native, Smoothings, address, at, fill
-from natsr.experts.past import Array, Arrays, Flags, Past
+from natsr.experts.past import Array, Arrays, Even, Flags, Past, View
 
 #: Degrees of freedom at which a score is the error itself, to the last digits.
 GAUSSIAN = 1e15
@@ -44,12 +44,21 @@ class Smooth:
         horizon: Rows ahead, `H`.
         longest: The longest period that may come.
         kinds: The experts, `S` of them.
+        even: Whether they see rows without jumps.
     """
 
     def __init__(
-        self, name: str, period: Arrays, channels: int, horizon: int, longest: int, kinds: tuple[Smoothing, ...]
+        self,
+        name: str,
+        period: Arrays,
+        channels: int,
+        horizon: int,
+        longest: int,
+        kinds: tuple[Smoothing, ...],
+        even: bool = False,
     ) -> None:
         self.names = tuple(f"{name}_{kind.name}" for kind in kinds)
+        self._even = even
         self._period = period["period"]
         self._current = np.array([int(self._period[0]), 0], dtype=np.int64)  # the period, and the phase of the next row
         columns = (np.array([getattr(kind, field) for kind in kinds])[:, None] for field in Smoothing._fields)
@@ -72,7 +81,9 @@ class Smooth:
         if self._native.library is not None:
             self._native.library.smooth_move(self._address(), past.address())
             return
-        self._move(past.clean(1)[0], past.known_last(1)[0])
+        if self._even:
+            self._level += past.jumps.shift
+        self._move(self._view(past).clean(1)[0], past.known_last(1)[0])
 
     def _move(self, row: Array, known: Flags) -> None:
         phase = int(self._current[1])
@@ -94,6 +105,9 @@ class Smooth:
         if int(self._current[0]) > 1:
             self._season[phase] = season + gamma * (1 - alpha) * score
 
+    def _view(self, past: Past) -> View:
+        return Even(past) if self._even else past
+
     def _restart(self, past: Past) -> None:
         """Another period: the seasons are learned anew, from the rows that are there."""
         period = int(self._period[0])
@@ -102,7 +116,7 @@ class Smooth:
         rows = min(past.seen - 1, past.keep - 1, 4 * period)
         cycles = rows // period
         if cycles >= 1:
-            values = past.clean(cycles * period, back=1).reshape(cycles, period, -1)
+            values = self._view(past).clean(cycles * period, back=1).reshape(cycles, period, -1)
             self._season[:period] = (values - values.mean(1, keepdims=True)).mean(0)[:, None]
             self._rows[:period] = cycles
 
@@ -115,12 +129,14 @@ class Smooth:
         seasons = self._season[(phase + self._steps - 1) % period]  # (H, S, C)
         np.add(seasons.transpose(1, 0, 2), self._level[:, None], out=out)
         out += self._sums * self._trend[:, None]
+        if self._even:
+            out += past.jumps.lift
 
     def _address(self) -> int:
         """Where compiled code finds all this."""
         made = self._native.made
         if made is None:
-            made = self._native.made = Smoothings(len(self.names), len(self._steps))
+            made = self._native.made = Smoothings(len(self.names), len(self._steps), int(self._even))
             names = ("alpha", "gamma", "beta", "phi", "dof", "sums")
             fill(made, **self.arrays(), **{name: getattr(self, f"_{name}") for name in names})
         return address(made)

@@ -24,6 +24,22 @@ class Source(Protocol):
         """Of what each column is made."""
 
 
+class Learning(Protocol):
+    """How it learns."""
+
+    @property
+    def forgetting(self) -> float:
+        """What the information weighs one row later."""
+
+    @property
+    def ridge(self) -> float:
+        """Of each coefficient."""
+
+    @property
+    def even(self) -> bool:
+        """Whether from rows without jumps."""
+
+
 #: Rows that there is room for from the first block on: blocks grow with the stream, what is held should not.
 ROOM = 40
 
@@ -37,8 +53,7 @@ class Solver:
         channels: Values in a row.
         horizon: Rows ahead.
         arrays: The expert's, by the names that C knows them by.
-        forgetting: What the information weighs one row later.
-        ridge: Of each coefficient.
+        knobs: How it learns.
     """
 
     def __init__(
@@ -48,14 +63,14 @@ class Solver:
         channels: int,
         horizon: int,
         arrays: Arrays,
-        forgetting: float,
-        ridge: float,
+        knobs: Learning,
     ) -> None:
         self._library, self._source, self._channels = library, source, channels
         groups, size, outputs = arrays["weights"].shape
         each = horizon * (channels if source.shared else 1)
-        self._made = Regression(groups, size, outputs // each, each, horizon, int(source.shared))
-        self._made.forgetting, self._made.ridge, self._made.strength = forgetting, ridge, math.sqrt(ridge / 2)
+        self._made = Regression(groups, size, outputs // each, each, horizon, int(source.shared), int(knobs.even))
+        self._made.forgetting, self._made.ridge = knobs.forgetting, knobs.ridge
+        self._made.strength = math.sqrt(knobs.ridge / 2)
         fill(self._made, **arrays)
         self._address = ctypes.addressof(self._made)
         self._kept = [*arrays.values()]  # as long as their addresses are

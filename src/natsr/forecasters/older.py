@@ -2,10 +2,11 @@
 
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
-in format 5 nobody watched for another regime.
+in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
+by losses, of late.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
-and weigh what the one they stand beside weighed; mixtures that are new begin with the weights of the only one, or with
-equal weights.
+and weigh what the one they stand beside weighed, the medians nothing; mixtures that are new begin with the weights of
+the only one, or with equal weights.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from natsr.types import State
 NETWORK, NETWORKS = "network", ("network_day", "network_week", "network_short", "network_wide")
 #: An expert that was not there in format 3, and the one it is taken for.
 QUICK, SLOW = "everything_quick_plain", "everything_plain"
+#: Those that were not there in format 6, and the one whose forecasts and losses they are given.
+MEDIANS, MEAN = ("median_13", "median_97"), "mean_0.1"
+#: How many mixtures by regret there are: they come first.
+BY_REGRET = 4
 
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    state = _swung(_mixed(state, panel), panel)
+    state = _evened(_swung(_mixed(state, panel), panel), panel)
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
@@ -40,16 +45,26 @@ def _swung(state: State, panel: Panel) -> State:
     return {**state, "past": {**past, "swing": ones}, "clock": {**nothing, **clock}}
 
 
+def _evened(state: State, panel: Panel) -> State:
+    """Up to format 6 nobody knew of jumps: as if there had been none."""
+    fresh, past = _fresh(panel.arrays()["past"]), state.get("past")
+    if not isinstance(past, dict) or "even" in past:
+        return state
+    return {**state, "past": {**fresh, **past, "even": past.get("clean"), "calm": past.get("square")}}
+
+
 def _mixed(state: State, panel: Panel) -> State:
     """As many experts and mixtures as the panel has."""
     mixture, own = state.get("mixture"), state.get("panel")
-    if not isinstance(mixture, dict) or not isinstance(own, dict) or "correction" in state:
+    if not isinstance(mixture, dict) or not isinstance(own, dict):
         return state
     mixed, waiting = own.get("mixed"), own.get("waiting")
     if not (isinstance(mixed, Tensor) and mixed.ndim == 4 and isinstance(waiting, Tensor) and waiting.ndim == 4):
         return state
-    single = "regret" in mixture
-    names = [_before(name, single) for name in panel.names]
+    if waiting.shape[1] == len(panel.names):
+        return state
+    single, slow = "regret" in mixture, "correction" not in state
+    names = [_before(name, single, slow) for name in panel.names]
     before = list(dict.fromkeys(names))
     if waiting.shape[1] != len(before):
         return state  # of another budget: who reads it will say so
@@ -59,17 +74,22 @@ def _mixed(state: State, panel: Panel) -> State:
     if single:
         own |= {"mixed": mixed[:, :1].float().expand(-1, panel.mixture.kept, -1, -1), "guarded": mixed[:, -1].double()}
     elif missing > 0:
-        own["mixed"] = torch.cat([mixed, mixed[:, :1].expand(-1, missing, -1, -1)], 1)
+        kept = 1 + BY_REGRET
+        new = mixed[:, :1].expand(-1, missing, -1, -1)
+        own["mixed"] = torch.cat([mixed[:, :kept], new, mixed[:, kept:]], 1)
     today: State = {"mixture": _mixture(mixture, panel, places), "panel": own}
-    today["correction"] = _fresh(panel.arrays()["correction"])
-    return {**state, **_groups(state, panel, single), **today}
+    if slow:
+        today["correction"] = _fresh(panel.arrays()["correction"])
+    return {**state, **_groups(state, panel, single, slow), **today}
 
 
-def _before(name: str, single: bool) -> str:
+def _before(name: str, single: bool, slow: bool) -> str:
     """Which expert of the state an expert of today is taken for."""
     if single and name in NETWORKS:
         return NETWORK
-    return SLOW if name == QUICK else name
+    if name in MEDIANS:
+        return MEAN
+    return SLOW if slow and name == QUICK else name
 
 
 def _fresh(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]) -> State:
@@ -78,18 +98,23 @@ def _fresh(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]])
 
 def _mixture(old: State, panel: Panel, places: Tensor) -> State:
     fresh = _fresh(panel.mixture.arrays())
+    new = torch.tensor([name in MEDIANS for name in panel.names])
     for name, value in fresh.items():
         rule, part = name.rsplit("_", 1)
-        single = part in old and rule != "second" and f"{rule}_loss" not in fresh
-        saved = old.get(part) if single else old.get(name)
+        by_losses = f"{rule}_loss" in fresh
+        single = part in old and rule != "second" and not by_losses
+        # The mixtures by losses are as the only one was that there has been.
+        saved = old.get(part) if single else old.get(f"first_{BY_REGRET}_{part}" if by_losses else name)
         if not isinstance(saved, Tensor) or not isinstance(value, Tensor):
             continue
         if rule == "second":
             fresh[name] = _longer(saved, value)
             continue
-        saved = saved[places] if saved.ndim == 3 else saved
+        saved = saved[places] if saved.ndim == 3 or part == "loss" else saved
         pooled = saved.ndim == 3 and tuple(value.shape) == (*saved.shape[:2], 1)
         saved = saved.mean(2, keepdim=True) if pooled and single else saved
+        if saved.ndim == 3 and not by_losses:
+            saved = torch.where(new[:, None, None], torch.zeros_like(saved), saved)
         if saved.shape == value.shape:
             fresh[name] = (saved / saved.sum(0) if part == "weights" else saved).to(value)
     return fresh
@@ -99,16 +124,17 @@ def _longer(saved: Tensor, value: Tensor) -> Tensor:
     """For the mixtures that are new, nothing."""
     if saved.ndim != 3:
         return saved.to(value)
-    return torch.cat([saved.to(value), torch.zeros_like(value[len(saved) :])])
+    saved, none = saved.to(value), torch.zeros_like(value[len(saved) :])
+    return torch.cat([saved[:BY_REGRET], none, saved[BY_REGRET:]])
 
 
-def _groups(state: State, panel: Panel, single: bool) -> State:
+def _groups(state: State, panel: Panel, single: bool, slow: bool) -> State:
     """Each group's arrays, by its number today; those of a network that was not there are its own but for the rows."""
     found: State = {}
     number = -1
     for today, group in enumerate(panel.groups):
         name = group.names[0]
-        added = name == QUICK or (single and name in NETWORKS[1:])
+        added = name in MEDIANS or (slow and name == QUICK) or (single and name in NETWORKS[1:])
         number += not added
         saved = state.get(f"group_{number}")
         if not added and not (single and name in NETWORKS):

@@ -315,13 +315,13 @@ void blend_learn(const blending *m, const past *p)
 static void hold(const blending *m, const past *p)
 {
     const int64_t E = m->experts, C = m->channels, N = m->horizon * C;
-    const double *base = p->base;
+    const double *begin = p->begin;
     double *far = m->work, *low = far + N, *high = low + N;
     for (int64_t i = 0; i < N; i++) {
         far[i] = i < C ? m->reach[i] : larger(far[i - C], m->reach[i]);
         const double most = p->seen > m->slots ? m->far * far[i] + 1e-6 : INFINITY;
-        low[i] = base[i % C] - most;
-        high[i] = base[i % C] + most;
+        low[i] = begin[i] - most;
+        high[i] = begin[i] + most;
         m->now[i] = held(m->now[i], 1e30); /* the last value stays what it is, as far as it can be multiplied */
     }
     for (int64_t e = 1; e < E; e++)

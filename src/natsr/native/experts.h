@@ -12,8 +12,11 @@ typedef struct {
     double *swing;            /* (2 keep, C): what waves are multiplied by */
     double *square, *changes; /* (C) */
     const double *row;        /* (C): the newest, as it came */
-    double *base;             /* (C): where forecasts of changes begin */
-    int64_t channels, keep, end, seen;
+    double *even;             /* (2 keep, C): natsr.experts.jumps has this and what follows */
+    double *calm, *cross, *drift, *jump, *start, *low, *high; /* (C) */
+    int64_t *age, *away, *ended, *lasted;                     /* (C), (C), (C), (memory, C) */
+    double *lift, *begin, *shift, *sorted;                    /* (H, C), (H, C), (C), (keep) */
+    int64_t channels, keep, end, seen, horizon, memory;
 } past;
 
 /* The calendar: sines and cosines of the number of a row. */
@@ -36,7 +39,7 @@ typedef struct {
 
 /* natsr.experts.least_squares. */
 typedef struct {
-    int64_t groups, size, heads, outputs, horizon, shared;
+    int64_t groups, size, heads, outputs, horizon, shared, even;
     double forgetting, ridge, strength;
     double *covariance, *weights;
     float *rounded;
@@ -48,7 +51,7 @@ typedef struct {
 
 /* natsr.experts.smooth. */
 typedef struct {
-    int64_t kinds, horizon;
+    int64_t kinds, horizon, even;
     int64_t *current;                                 /* the period, and the phase of the next row */
     const double *alpha, *gamma, *beta, *phi, *dof;   /* (S) */
     const double *sums;                               /* (S, H): the damped trend so far */
@@ -111,12 +114,16 @@ typedef struct {
 EXPORT int64_t onestep_room(const onestep *n);
 EXPORT int onestep_learn(const onestep *n, const past *p, const int64_t *labels, int64_t rows, double rate);
 EXPORT void onestep_forecast(const onestep *n, const past *p, double *out);
+double middle_of(double *x, int64_t count);
+void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate);
+void jumps_lift(past *p, int64_t c, double raw, double clean, double base);
 EXPORT void past_push(past *p, double wild, double young, double rate, double largest);
 EXPORT void smooth_move(const smooth *s, const past *p);
 EXPORT void smooth_forecast(const smooth *s, const past *p, double *out);
 EXPORT void seasonal_forecast(const seasonal *s, const past *p, double *out);
 EXPORT void means_move(const means *s, const past *p);
 EXPORT void means_forecast(const means *s, const past *p, double *out);
+EXPORT void medians_forecast(const past *p, const int64_t *rows, int64_t kinds, double *out);
 EXPORT void blend_learn(const blending *m, const past *p);
 EXPORT void blend_mix(const blending *m, const float *forecasts, float *to);
 EXPORT void blend_forecast(const blending *m, const past *p);

@@ -195,7 +195,7 @@ void onestep_forecast(const onestep *n, const past *p, double *out)
             float change = d.out[c] + path[c] + d.w[2][d.width * C + c];
             change = change > farthest ? farthest : change < -farthest ? -farthest : change;
             next[c] = next[c - C] + (float)sqrt(p->square[c]) * change;
-            out[step * C + c] = (double)next[c] + (p->base[c] - clean[(reach - 1) * C + c]);
+            out[step * C + c] = (double)next[c] + (p->begin[step * C + c] - clean[(reach - 1) * C + c]);
         }
     }
 }

@@ -13,7 +13,7 @@ static void first_row(past *p, const double *row, double largest)
     for (int64_t i = 0; i < p->end * p->channels; i++) {
         const double value = row[i % p->channels], first = isfinite(value) ? value : 0.0;
         p->raw[i] = first;
-        p->clean[i] = held(first, largest);
+        p->clean[i] = p->even[i] = held(first, largest);
     }
 }
 
@@ -22,12 +22,13 @@ static void to_the_front(past *p)
     const size_t half = (size_t)(p->keep * p->channels);
     memcpy(p->raw, p->raw + half, half * sizeof(double));
     memcpy(p->clean, p->clean + half, half * sizeof(double));
+    memcpy(p->even, p->even + half, half * sizeof(double));
     memcpy(p->known, p->known + half, half);
     memcpy(p->swing, p->swing + half, half * sizeof(double));
     p->end = p->keep;
 }
 
-/* What changes that are forecast are added to: see natsr.experts.past. */
+/* Where changes that are forecast begin: see natsr.experts.past. */
 INLINE double base_of(const double *raw, double clean, double square, int known, double before, double wild, double largest)
 {
     const double usual = sqrt(square), now = held(*raw, largest);
@@ -45,16 +46,18 @@ void past_push(past *p, double wild, double young, double rate, double largest)
         to_the_front(p);
     double *raw = p->raw + p->end * C, *clean = p->clean + p->end * C, *swing = p->swing + p->end * C;
     for (int64_t c = 0; c < C; c++) {
-        const int known = isfinite(row[c]) != 0;
+        const int known = isfinite(row[c]) != 0, fresh = p->changes[c] < young;
         raw[c] = known ? row[c] : raw[c - C];
         p->known[p->end * C + c] = (uint8_t)known;
-        const double limit = p->changes[c] < young ? INFINITY : wild * sqrt(p->square[c]);
-        const double change = held(held(raw[c], largest) - clean[c - C], limit);
+        const double now = held(raw[c], largest), limit = fresh ? INFINITY : wild * sqrt(p->square[c]);
+        const double most = fresh ? INFINITY : wild * sqrt(p->calm[c]), change = held(now - clean[c - C], limit);
         p->changes[c] += change != 0 || p->changes[c] > 0;
-        p->square[c] += larger(rate, 1 / larger(p->changes[c], 1)) * (change * change - p->square[c]);
+        const double part = larger(rate, 1 / larger(p->changes[c], 1));
+        p->square[c] += part * (change * change - p->square[c]);
         clean[c] = clean[c - C] + change;
         swing[c] = swing[c - C];
-        p->base[c] = base_of(raw + c, clean[c], p->square[c], known, raw[c - C], wild, largest);
+        jumps_follow(p, c, now, known, most, part);
+        jumps_lift(p, c, now, clean[c], base_of(raw + c, clean[c], p->square[c], known, raw[c - C], wild, largest));
     }
     p->end++, p->seen++;
 }
@@ -105,13 +108,29 @@ void means_forecast(const means *s, const past *p, double *out)
             memcpy(out, s->mean + k * C, (size_t)C * sizeof(double));
 }
 
+/* (kinds, H, C): the medians of the last rows, as many as there are. */
+void medians_forecast(const past *p, const int64_t *rows, int64_t kinds, double *out)
+{
+    const int64_t C = p->channels, each = p->horizon * C;
+    for (int64_t k = 0; k < kinds; k++, out += each) {
+        const int64_t count = rows[k] < p->seen ? rows[k] : p->seen;
+        for (int64_t c = 0; c < C; c++) {
+            for (int64_t i = 0; i < count; i++)
+                p->sorted[i] = p->raw[(p->end - 1 - i) * C + c];
+            out[c] = middle_of(p->sorted, count);
+        }
+        for (int64_t h = 1; h < p->horizon; h++)
+            memcpy(out + h * C, out, (size_t)C * sizeof(double));
+    }
+}
+
 /* ---- level, damped trend and season ----------------------------------------------------------------------------- */
 
 /* Move everything by the score of the newest row. */
 void smooth_move(const smooth *s, const past *p)
 {
     const int64_t C = p->channels, S = s->kinds, period = s->current[0], phase = s->current[1];
-    const double *row = p->clean + (p->end - 1) * C;
+    const double *row = (s->even ? p->even : p->clean) + (p->end - 1) * C;
     const uint8_t *known = p->known + (p->end - 1) * C;
     s->current[1] = (phase + 1) % period;
     for (int64_t c = 0; c < C; c++) {
@@ -121,6 +140,7 @@ void smooth_move(const smooth *s, const past *p)
         for (int64_t k = 0; k < S; k++) {
             const int64_t i = k * C + c;
             double *season = s->season + (phase * S + k) * C + c;
+            s->level[i] += s->even ? p->shift[c] : 0.0;
             const double slope = s->phi[k] * s->trend[i], before = started ? s->level[i] + slope : row[c] - *season;
             const double error = known[c] && started ? row[c] - before - *season : 0.0;
             const double score = error * (s->dof[k] + 1) / (s->dof[k] + error * error / s->variance[i]);
@@ -143,7 +163,7 @@ void smooth_forecast(const smooth *s, const past *p, double *out)
             const double *season = s->season + (phase * S + k) * C, sum = s->sums[k * H + h];
             double *to = out + (k * H + h) * C;
             for (int64_t c = 0; c < C; c++)
-                to[c] = season[c] + s->level[k * C + c] + sum * s->trend[k * C + c];
+                to[c] = season[c] + s->level[k * C + c] + sum * s->trend[k * C + c] + (s->even ? p->lift[h * C + c] : 0.0);
         }
         phase = phase + 1 == period ? 0 : phase + 1;
     }

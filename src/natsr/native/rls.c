@@ -40,12 +40,14 @@ static double swing_of(const rls *s, const past *p, int64_t group, int64_t back)
     return sum / (double)p->channels;
 }
 
+static const double *rows_of(const rls *s, const past *p) { return s->even ? p->even : p->clean; }
+
 /* The regressor of one group at the origin that lies `back` rows before the newest. */
 static void regressor(const rls *s, const past *p, int64_t group, int64_t back, const double *waves, int64_t wide,
                       double *to)
 {
     const columns *x = &s->x;
-    const double *origin = p->clean + (p->end - 1 - back) * p->channels, swing = wide > 0 ? swing_of(s, p, group, back) : 1;
+    const double *origin = rows_of(s, p) + (p->end - 1 - back) * p->channels, swing = wide > 0 ? swing_of(s, p, group, back) : 1;
     const int32_t *plus = x->plus + group * s->size, *minus = x->minus + group * s->size;
     for (int64_t i = 0; i < s->size; i++)
         to[i] = origin[plus[i]] - x->sign[i] * origin[minus[i]];
@@ -88,9 +90,9 @@ static void labels_of(const rls *s, const past *p, int64_t group, int64_t origin
 {
     const int64_t C = p->channels;
     for (int64_t i = 0, channel = s->shared ? 0 : group; i < s->outputs; channel++) {
-        const double base = p->clean[origin * C + channel];
+        const double *rows = rows_of(s, p), base = rows[origin * C + channel];
         for (int64_t step = 1; step <= s->horizon; step++, i++) {
-            label[i] = p->clean[(origin + step) * C + channel] - base;
+            label[i] = rows[(origin + step) * C + channel] - base;
             known[i] = p->known[(origin + step) * C + channel];
         }
     }
@@ -256,7 +258,7 @@ static void times(const float *x, const float *w, long n, long m, float *to)
 void rls_forecast(const rls *s, const past *p, double *out)
 {
     const int64_t n = s->size, m = s->heads * s->outputs, H = s->horizon, C = p->channels, wide = wave_count(&s->x.calendar);
-    const double *base = p->base;
+    const double *last = p->even + (p->end - 1) * C;
     double *x = s->work, *waves = x + whole(n);
     float *single = (float *)(waves + whole(wide)), *change = single + whole(n);
     waves_of(&s->x.calendar, (double)(p->seen - 1), waves);
@@ -267,7 +269,9 @@ void rls_forecast(const rls *s, const past *p, double *out)
         times(single, s->rounded + g * n * m, n, m, change);
         for (int64_t i = 0; i < m; i++) {
             const int64_t head = i / s->outputs, channel = s->shared ? i % s->outputs / H : g;
-            out[(head * H + i % H) * C + channel] = (double)change[i] + base[channel];
+            const int64_t at = i % H * C + channel;
+            const double begin = s->even ? last[channel] + p->lift[at] : p->begin[at];
+            out[head * H * C + at] = (double)change[i] + begin;
         }
     }
 }

@@ -1,0 +1,156 @@
+#include "experts.h"
+
+#include <math.h>
+
+/* natsr.experts.jumps says what is done here, and why; the numbers are its own. */
+static const int64_t AROUND = 31, FOR_GOOD = 72;
+static const double NEARLY = 0.25, CENTRAL = 1.0 / 3, DRIFTING = 0.3, TAKEN_BACK = -0.25, HOPE = 0.5, SURE = 2.0;
+
+INLINE double held(double x, double limit) { return x > limit ? limit : x < -limit ? -limit : x; }
+INLINE double *even_at(const past *p, int64_t back, int64_t c) { return p->even + (p->end - back) * p->channels + c; }
+
+/* The value that would stand in the middle of `count` if they were sorted: Hoare's selection, in place. */
+double middle_of(double *x, int64_t count)
+{
+    int64_t low = 0, high = count - 1;
+    const int64_t place = count / 2;
+    while (low < high) {
+        const double pivot = x[low + (high - low) / 2];
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (x[i] < pivot)
+                i++;
+            while (x[j] > pivot)
+                j--;
+            if (i <= j) {
+                const double kept = x[i];
+                x[i++] = x[j];
+                x[j--] = kept;
+            }
+        }
+        if (place <= j)
+            high = j;
+        else if (place >= i)
+            low = i;
+        else
+            break;
+    }
+    return x[place];
+}
+
+static double median(const past *p, int64_t c, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++)
+        p->sorted[i] = *even_at(p, 1 + i, c);
+    return middle_of(p->sorted, rows);
+}
+
+/* Whether a change beyond all that is usual leads back to where the stream is at home. */
+static int comes_home(const past *p, int64_t c, double x, double before)
+{
+    const int64_t rows = p->seen < p->keep ? p->seen : p->keep;
+    if (fabs(x - median(p, c, AROUND < rows ? AROUND : rows)) <= NEARLY * fabs(x - before))
+        return 1;
+    if (fabs(p->drift[c]) >= DRIFTING * sqrt(p->calm[c]))
+        return 0;
+    const double centre = median(p, c, rows);
+    return fabs(x - centre) <= CENTRAL * fabs(before - centre);
+}
+
+static void leave(past *p, int64_t c, double x, double before)
+{
+    const int64_t rows = p->seen < p->keep ? p->seen : p->keep;
+    p->jump[c] = x - before;
+    p->age[c] = p->away[c] = 1;
+    p->start[c] = p->low[c] = p->high[c] = before;
+    for (int64_t i = 1; i <= rows; i++) {
+        const double value = *even_at(p, i, c);
+        p->low[c] = value < p->low[c] ? value : p->low[c];
+        p->high[c] = value > p->high[c] ? value : p->high[c];
+    }
+}
+
+static void remember(past *p, int64_t c, int64_t rows)
+{
+    p->lasted[p->ended[c] % p->memory * p->channels + c] = rows;
+    p->ended[c]++;
+}
+
+/* The excursion is over; its rows become `flat`, or, where it has become the level, move with it. */
+static double settle(past *p, int64_t c, double x, int64_t lasted, const double *flat, double moved)
+{
+    const int64_t rows = p->away[c] < p->keep - 1 ? p->away[c] : p->keep - 1;
+    for (int64_t i = 1; i <= rows; i++) {
+        double *value = even_at(p, i, c);
+        *value = flat ? *flat : *value + moved;
+    }
+    remember(p, c, lasted);
+    p->shift[c] = moved;
+    p->age[c] = p->away[c] = 0;
+    p->jump[c] = 0;
+    return x;
+}
+
+/* The next value without jumps. */
+static double without(past *p, int64_t c, double x, double limit)
+{
+    const double before = *even_at(p, 1, c), jump = p->jump[c], on = fabs(x - jump - before), back = fabs(x - before);
+    if (p->age[c] == 0) {
+        if (on <= limit || comes_home(p, c, x, before))
+            return x;
+        leave(p, c, x, before);
+        return before;
+    }
+    p->away[c]++;
+    if (back < on && back <= fmax(limit, NEARLY * fabs(jump))) {
+        p->away[c] = 0; /* its rows stay what they are */
+        return settle(p, c, x, p->age[c], NULL, 0);
+    }
+    if (on > limit) {
+        remember(p, c, p->age[c]);
+        p->age[c] = 1;
+        p->jump[c] = x - before;
+        return before;
+    }
+    const double now = x - jump;
+    if (fabs(x - p->start[c]) < NEARLY * fabs(jump) && (now < p->low[c] || now > p->high[c])) {
+        const double flat = p->start[c];
+        p->away[c]--;
+        return settle(p, c, x, p->age[c], &flat, 0);
+    }
+    if (++p->age[c] > FOR_GOOD) {
+        p->away[c]--;
+        return settle(p, c, x, INT32_MAX, NULL, jump);
+    }
+    return now;
+}
+
+/* Take the next value; `most` is the largest change that is not beyond all that is usual, `rate` the newest's weight. */
+void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate)
+{
+    const double before = *even_at(p, 1, c), earlier = before - *even_at(p, 2, c);
+    const double change = known ? held(x - p->jump[c] - before, most) : 0.0;
+    p->shift[c] = 0;
+    p->away[c] += !known && p->age[c] > 0;
+    *even_at(p, 0, c) = known ? without(p, c, x, most) : before;
+    p->calm[c] += rate * (change * change - p->calm[c]);
+    p->cross[c] += rate * (change * earlier - p->cross[c]);
+    if (fabs(change) < most)
+        p->drift[c] += rate * (change - p->drift[c]);
+}
+
+/* Where forecasts begin: with or without the jump, as those before it lasted longer or not, more often. */
+void jumps_lift(past *p, int64_t c, double raw, double clean, double base)
+{
+    const int64_t C = p->channels, age = p->age[c], count = p->ended[c] < p->memory ? p->ended[c] : p->memory;
+    const double first = p->cross[c] > TAKEN_BACK * p->calm[c] ? HOPE : -HOPE;
+    for (int64_t h = 0; h < p->horizon; h++) {
+        double stays = age < 2 ? first : h < age ? SURE : HOPE;
+        for (int64_t k = 0; age > 0 && k < count; k++) {
+            const int64_t rows = p->lasted[k * C + c];
+            stays += rows < age ? 0.0 : rows < age + 1 + h ? -1.0 : 1.0;
+        }
+        p->lift[h * C + c] = stays >= 0 ? p->jump[c] : 0.0;
+        p->begin[h * C + c] = age == 0 ? base : stays >= 0 ? raw : clean;
+    }
+}
