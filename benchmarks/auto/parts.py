@@ -41,6 +41,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "found_",
         "mean_",
     ),
+    "medians": ("median_",),
     "Holt-Winters and scores": ("day_winters", "day_score", "week_winters", "week_score", "found_winters"),
     "60 lags and fewer": ("lags60", "lags25"),
     "200 and 400 lags": ("lags200", "lags400"),
@@ -51,6 +52,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "all networks but one": ("network_week", "network_short", "network_wide"),
 }
 ONE = (Layer(0.999, "near"),)
+OF_LATE = (*auto.LAYERS[:4], *auto.LAYERS[5:])
 
 
 class Told:
@@ -123,7 +125,8 @@ def parts(dataset: str, horizon: int, rows: int) -> dict[str, float]:
     found = {"mae": whole}
     for name, begins in PARTS.items():
         found[name] = without(begins) / whole
-    found["the mixture by losses"] = mixed(values, said, names, auto.LAYERS[:4], first) / whole
+    found["mixtures by losses"] = mixed(values, said, names, auto.LAYERS[:4], first) / whole
+    found["the one of them that forgets slowly"] = mixed(values, said, names, OF_LATE, first) / whole
     found["all mixtures but one"] = mixed(values, said, names, ONE, first) / whole
     return found
 

@@ -1,6 +1,6 @@
 """What `auto` does on streams whose truth is known: where nothing can be forecast, from a cold start, after a shock.
 
-python -m benchmarks.auto.streams [--budget cheap] [--only guard] --out benchmarks/results/auto-streams.json
+python -m benchmarks.auto.streams [--budget cheap] [--only guard] [--workers 2] --out benchmarks/results/auto-streams.json
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -111,20 +113,26 @@ def outliers(auto: Mapping[str, Option]) -> dict[str, dict[str, float]]:
     return {name: {"clean": float(before[name].mean()), "dirty": float(after[name].mean())} for name in methods}
 
 
-def regimes(auto: Mapping[str, Option]) -> dict[str, dict[str, dict[str, float]]]:
+def _around(auto: Mapping[str, Option], seed: int) -> dict[str, Mapping[str, Array]]:
+    """Errors before and after each change, by method."""
+    methods: dict[str, Mapping[str, Option]] = {"auto": auto, **dict.fromkeys(SINGLES, {})}
+    return {name: errors(stream, 24, methods) for name, stream in changed(seed).items()}
+
+
+def regimes(auto: Mapping[str, Option], workers: int = 1) -> dict[str, dict[str, dict[str, float]]]:
     """After a change, by method: its error before, and the rows until the error is back; -1 if it never is.
 
     Back within 10 % of the method's own error before (`own`), and of the least error that any single method had before
     (`best`). Errors are means over many streams with the same change: those of one stream go up and down by a third.
     `later` is the mean error over the rows after the change, over that least error.
     """
-    methods: dict[str, Mapping[str, Option]] = {"auto": auto, **dict.fromkeys(SINGLES, {})}
     curves: dict[str, dict[str, list[Array]]] = {}
-    for seed in SEEDS:
-        for name, stream in changed(seed).items():
-            for method, error in errors(stream, 24, methods).items():
-                size = np.where(np.arange(len(error)) < CHANGE - WARM, 1.0, 2.0 if name == "amplitude" else 1.0)
-                curves.setdefault(name, {}).setdefault(method, []).append(error / size)
+    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for found in pool.map(partial(_around, auto), SEEDS):
+            for name, by_method in found.items():
+                for method, error in by_method.items():
+                    size = np.where(np.arange(len(error)) < CHANGE - WARM, 1.0, 2.0 if name == "amplitude" else 1.0)
+                    curves.setdefault(name, {}).setdefault(method, []).append(error / size)
     return {
         name: judged({method: np.stack(several) for method, several in by_method.items()})
         for name, by_method in curves.items()
@@ -190,7 +198,7 @@ def _back(error: Array, usual: float) -> int:
     return int(good[0]) + SMOOTHED if len(good) else -1
 
 
-PARTS: Mapping[str, Callable[[Mapping[str, Option]], Mapping[str, object]]] = {
+PARTS: Mapping[str, Callable[..., Mapping[str, object]]] = {
     "guard": guard,
     "cold": cold,
     "outliers": outliers,
@@ -203,12 +211,14 @@ def main() -> None:
     parser.add_argument("--budget", default="cheap")
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--workers", type=int, default=1, help="processes, for streams with a change")
     given = parser.parse_args()
     torch.set_num_threads(1)
     found: dict[str, object] = json.loads(given.out.read_text()) if given.out.exists() else {}
     for name, part in PARTS.items():
         if given.only in (None, name):
-            found[f"{name}, budget {given.budget}"] = part({"budget": given.budget})
+            more = {"workers": given.workers} if part is regimes else {}
+            found[f"{name}, budget {given.budget}"] = part({"budget": given.budget}, **more)
             given.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
