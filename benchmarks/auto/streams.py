@@ -1,6 +1,6 @@
 """What `auto` does on streams whose truth is known: where nothing can be forecast, from a cold start, after a shock.
 
-python -m benchmarks.auto.streams [--budget cheap] [--only guard] [--workers 2] --out benchmarks/results/auto-streams.json
+python -m benchmarks.auto.streams [--budget cheap] [--only guard] --workers 2 --out benchmarks/results/auto-streams.json
 """
 
 from __future__ import annotations
