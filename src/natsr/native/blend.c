@@ -183,9 +183,15 @@ static void learn_power(const blending *m, const poly *rule, const float *foreca
         const float *f = forecasts + e * N;
         for (int64_t i = 0; i < N; i++)
             losses[i] = units[i] > 0 ? (double)units[i] * fabs((double)f[i] - truth[i]) : 0.0;
-        double sum = 0;
-        for (int64_t i = 0; i < N; i++)
+        double apart[8] = {0}, sum = 0; /* so that no addition waits for the one before it */
+        const int64_t whole_part = N / 8 * 8;
+        for (int64_t i = 0; i < whole_part; i += 8)
+            for (int64_t k = 0; k < 8; k++)
+                apart[k] += losses[i + k];
+        for (int64_t i = whole_part; i < N; i++)
             sum += losses[i];
+        for (int64_t k = 0; k < 8; k++)
+            sum += apart[k];
         sums[e] = (float)smaller(sum * share, 1e30);
         least = smaller(least, (double)sums[e]);
     }
