@@ -200,6 +200,22 @@ def test_rows_without_a_value_do_no_harm() -> None:
     assert scores.error is None and scores.mae < 0.7
 
 
+def test_a_meter_that_begins_anew_and_a_code_for_errors_are_no_riddles() -> None:
+    """Whatever the size of a jump: the last value knows nothing of the steps, and cut rows creep for many rows."""
+    generator = np.random.default_rng(3)
+    meter = np.cumsum(1 + 0.3 * generator.standard_normal((1200, 1)), 0) % 250
+    sensor = np.sin(np.arange(1200.0) / 5)[:, None] + 0.05 * generator.standard_normal((1200, 1))
+    for start in range(150, 1200, 130):
+        sensor[start : start + 5] = -9999
+    task = Task(window=8, horizon=1, channels=1, season=6)
+    for values, most in ((meter, 0.62), (sensor, 1.005)):
+        rows, auto = rows_of(values), pool(task)
+        auto.warm_up(Windows(rows, task, 0, 500), Windows(rows, task, 500, 600))
+        both = {"auto": auto, "last": LastValue(task)}
+        scores = evaluate(both, rows, task, start=600, stop=1200, intervals=False)
+        assert scores["auto"].mae < most * scores["last"].mae
+
+
 def test_the_weights_say_who_forecasts() -> None:
     rows, auto = rows_of(wave(200)), pool()
     auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))

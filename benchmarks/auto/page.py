@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.auto.tables import chosen, cold, elsewhere, leads, outside, parts, published
+from benchmarks.auto.tables import chosen, cold, elsewhere, kinds, leads, outside, parts, published
 
 from natsr.bench.results import read
 
@@ -22,6 +22,7 @@ PAPER = ROOT / "benchmarks" / "results" / "auto-paper.jsonl"
 GENERATED = ROOT / "benchmarks" / "results" / "auto-generated.json"
 PACKAGES = ROOT / "benchmarks" / "results" / "auto-packages.json"
 METRICS = ROOT / "benchmarks" / "results" / "auto-metrics.json"
+KINDS = ROOT / "benchmarks" / "results" / "auto-kinds.json"
 COLD = ROOT / "benchmarks" / "results" / "auto-cold.json"
 PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 LEADS = ROOT / "benchmarks" / "results" / "auto-leads.json"
@@ -132,6 +133,7 @@ def with_tables(text: str) -> str:
         ("generated", elsewhere(GENERATED)),
         ("packages", elsewhere(PACKAGES)),
         ("metrics", elsewhere(METRICS)),
+        ("kinds", kinds(KINDS)),
         ("cold", cold(COLD)),
         ("parts", parts(PARTS)),
         ("leads", leads(LEADS)),

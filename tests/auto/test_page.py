@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
-from benchmarks.auto.tables import cold, elsewhere, outside, parts, published
+from benchmarks.auto.tables import cold, elsewhere, kinds, outside, parts, published
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
@@ -79,6 +79,18 @@ def test_streams_where_a_single_method_is_better_are_counted(tmp_path: Path) -> 
     assert "| c | 80 | failed | rls | failed | – | – |" in table
     assert "| still | 80 | exact | last value | exact | – | – |" in table
     assert table.endswith("2 of 5: at most 1 % above the best single method, and 0.5 % above the last value.")
+
+
+def test_kinds_are_beside_the_last_value_and_the_best_expert(tmp_path: Path) -> None:
+    file = tmp_path / "kinds.json"
+    several = [
+        {"auto": 1.0, "last_value": 2.0, "best expert": 1.0},
+        {"auto": 3.0, "last_value": 2.0, "best expert": 2.0},
+    ]
+    file.write_text(json.dumps({"meter, H = 1": several, "meter, H = 24": several[:1]}))
+    lines = kinds(file).splitlines()
+    assert lines[2] == "| meter | 1.000, 1.500 | 0.500, 0.500 | 1.250 | 1.000 |"
+    assert lines[-1] == "2 of 3 streams: at most 0.5 % above the last value."
 
 
 def test_a_cold_start_is_measured_beside_a_warm_one(tmp_path: Path) -> None:

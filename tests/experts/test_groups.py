@@ -10,7 +10,7 @@ from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, Layout, LeastSquares
 from natsr.experts.past import Arrays, Past
-from natsr.experts.plain import LastValue, Means, Seasonal
+from natsr.experts.plain import LastValue, Means, Medians, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
 
 Array = npt.NDArray[np.float64]
@@ -47,6 +47,14 @@ def test_seasonal_values_and_means() -> None:
     assert out[0, :, 0].tolist() == [10.0, 11.0, 12.0]
     assert out[1, :, 0].tolist() == [5.0, 6.0, 7.0]
     assert (np.diff(out[2, :, 0]) < 1).all() and out[2, 0, 0] == 20.0  # one period before, and the 10 since then
+
+
+def test_medians_of_the_last_rows_as_many_as_there_are() -> None:
+    rows = walk(30)
+    out = played(Medians((3, 13, 97)), rows)[1]
+    for found, count in zip(out, (3, 13), strict=False):
+        assert (found == np.median(rows[-count:], axis=0)).all()
+    assert (out[2] == np.sort(rows, axis=0)[15]).all()  # the upper one of two
 
 
 def test_a_horizon_beyond_the_period_takes_the_same_rows_again() -> None:
