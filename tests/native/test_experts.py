@@ -192,6 +192,31 @@ def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lifted > 20 and moved >= 1 and int(ours.arrays()["ended"].sum()) > 5
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_of_any_stream_are_the_same_in_c(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Walks, noise, meters, columns that stand still; jumps of all sizes and lengths, gaps and what is no number."""
+    draw = np.random.default_rng(seed)
+    channels, keep, count = int(draw.integers(1, 4)), int(draw.integers(2, 80)), int(draw.integers(100, 400))
+    ours, theirs = pair(monkeypatch, lambda: Past(channels, keep, HORIZON))
+    noise = draw.standard_normal((count, channels))
+    rows = (noise, np.cumsum(noise, 0), 0 * noise, np.cumsum(np.abs(noise), 0) % 20)[seed % 4]
+    for start in draw.integers(0, count, 10).tolist():
+        far, long = 10 ** draw.uniform(0, 8) * draw.choice([-1, 1]), int(draw.integers(1, 120))
+        rows[start : start + long, int(draw.integers(channels))] += far
+    for value in (np.nan, np.inf, 1e300):
+        rows[draw.random(rows.shape) < 0.01] = value
+    for number, row in enumerate(rows, 1):
+        for past in (ours, theirs):
+            past.push(row)
+        seen = min(number, keep)
+        np.testing.assert_allclose(ours.even(seen), theirs.even(seen), rtol=1e-9, atol=1e-9)
+        assert np.isfinite(ours.even(seen)).all() and np.isfinite(ours.jumps.begin).all()
+        for part in ("lift", "begin", "shift"):
+            np.testing.assert_allclose(
+                getattr(ours.jumps, part), getattr(theirs.jumps, part), rtol=1e-9, atol=1e-9, err_msg=part
+            )
+
+
 def test_a_spoiled_covariance_is_given_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pair(monkeypatch, lambda: LeastSquares("x", Own(Lags(4), 4), CHANNELS, HORIZON, Knobs(0.99, rows=4)))
     past, groups = Past(CHANNELS, 120, HORIZON), (ours, theirs)
