@@ -21,7 +21,7 @@ PROOF = 0.003
 
 
 class Guard:
-    """A share for each step and channel, chosen per channel over its neighbouring steps.
+    """A share for each step and channel.
 
     Args:
         shape: `(H, C)`.
