@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.auto.tables import chosen, cold, elsewhere, kinds, leads, outside, parts, published
+from benchmarks.auto.tables import chosen, cold, cost, elsewhere, kinds, leads, outside, parts, published
 
 from natsr.bench.results import read
 
@@ -23,6 +23,7 @@ GENERATED = ROOT / "benchmarks" / "results" / "auto-generated.json"
 PACKAGES = ROOT / "benchmarks" / "results" / "auto-packages.json"
 METRICS = ROOT / "benchmarks" / "results" / "auto-metrics.json"
 KINDS = ROOT / "benchmarks" / "results" / "auto-kinds.json"
+COST = ROOT / "benchmarks" / "results" / "auto-cost.json"
 COLD = ROOT / "benchmarks" / "results" / "auto-cold.json"
 PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 LEADS = ROOT / "benchmarks" / "results" / "auto-leads.json"
@@ -139,6 +140,7 @@ def with_tables(text: str) -> str:
         ("leads", leads(LEADS)),
         ("chosen", chosen(CHOSEN)),
         ("outside", outside(OUTSIDE)),
+        ("cost", cost(COST)),
     ):
         text = with_table(text, table, (f"<!-- {name} -->", f"<!-- /{name} -->"))
     return text

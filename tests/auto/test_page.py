@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
-from benchmarks.auto.tables import cold, elsewhere, kinds, outside, parts, published
+from benchmarks.auto.tables import cold, cost, elsewhere, kinds, outside, parts, published
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
@@ -91,6 +91,12 @@ def test_kinds_are_beside_the_last_value_and_the_best_expert(tmp_path: Path) -> 
     lines = kinds(file).splitlines()
     assert lines[2] == "| meter | 1.000, 1.500 | 0.500, 0.500 | 1.250 | 1.000 |"
     assert lines[-1] == "2 of 3 streams: at most 0.5 % above the last value."
+
+
+def test_what_a_row_costs_is_beside_what_natsr_does(tmp_path: Path) -> None:
+    file = tmp_path / "cost.json"
+    file.write_text(json.dumps({"auto, cheap": dict.fromkeys(("mean", "median", "fastest", "quiet"), 1.064)}))
+    assert cost(file).splitlines()[2] == "| mean | 1.06 | – | – |"
 
 
 def test_a_cold_start_is_measured_beside_a_warm_one(tmp_path: Path) -> None:
