@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from benchmarks.auto.others import ROWS, counter, day, noise
 
 from natsr.auto import panel
 from natsr.types import Task
@@ -25,23 +26,7 @@ Array = npt.NDArray[np.float64]
 Generator = np.random.Generator
 SEEDS = (111, 112, 113, 114)
 HORIZONS = (1, 24)
-ROWS, WINDOW, SEASON = 2400, 60, 24
-
-
-def _memory(generator: Generator, memory: float, channels: int = 1) -> Array:
-    steps, values = generator.standard_normal((ROWS, channels)), np.zeros((ROWS, channels))
-    for row in range(1, ROWS):
-        values[row] = memory * values[row - 1] + steps[row]
-    return values
-
-
-def _day(channels: int = 1) -> Array:
-    return np.asarray(np.sin(2 * np.pi * np.arange(ROWS)[:, None] / 24 + np.arange(channels)))
-
-
-def meter(generator: Generator) -> Array:
-    """What a meter counts, with a day in it, that begins anew after 3,000."""
-    return np.cumsum(np.maximum(0, 5 + 3 * _day() + generator.standard_normal((ROWS, 1))), 0) % 3000
+WINDOW, SEASON = 60, 24
 
 
 def restarts(generator: Generator) -> Array:
@@ -89,7 +74,7 @@ def switch(generator: Generator) -> Array:
 
 def codes(generator: Generator) -> Array:
     """A sensor that says -9999 for some rows now and then, the first time after its warm-up."""
-    values, row = 20 + 3 * _day() + 0.3 * _memory(generator, 0.8), 700
+    values, row = 20 + 3 * day(ROWS) + 0.3 * noise(generator, ROWS, 0.8), 700
     while row < ROWS:
         values[row : row + int(generator.integers(1, 12))] = -9999
         row += int(generator.integers(150, 500))
@@ -98,7 +83,7 @@ def codes(generator: Generator) -> Array:
 
 def dropouts(generator: Generator) -> Array:
     """Two sensors that say zero for some rows, often."""
-    values = 20 + 3 * _day(2) + 0.3 * _memory(generator, 0.8, 2)
+    values = 20 + 3 * day(ROWS, channels=2) + 0.3 * noise(generator, ROWS, 0.8, 2)
     for channel in range(2):
         row = 300
         while row < ROWS:
@@ -135,7 +120,7 @@ def backups(generator: Generator) -> Array:
 
 def spikes(generator: Generator) -> Array:
     """Noise with a memory, and single values far above it."""
-    return _memory(generator, 0.8) + (generator.random((ROWS, 1)) < 0.03) * generator.exponential(40.0, (ROWS, 1))
+    return noise(generator, ROWS, 0.8) + (generator.random((ROWS, 1)) < 0.03) * generator.exponential(40.0, (ROWS, 1))
 
 
 def orders(generator: Generator) -> Array:
@@ -145,7 +130,7 @@ def orders(generator: Generator) -> Array:
 
 def events(generator: Generator) -> Array:
     """Few events an hour, with a day."""
-    return generator.poisson(np.exp(0.5 * _day(2))).astype(np.float64)
+    return generator.poisson(np.exp(0.5 * day(ROWS, channels=2))).astype(np.float64)
 
 
 def heavy_noise(generator: Generator) -> Array:
@@ -160,7 +145,7 @@ def skewed_noise(generator: Generator) -> Array:
 
 def skewed_memory(generator: Generator) -> Array:
     """Exponentials of noise with a memory."""
-    return np.exp(0.6 * _memory(generator, 0.7))
+    return np.exp(0.6 * noise(generator, ROWS, 0.7))
 
 
 def white_noise(generator: Generator) -> Array:
@@ -196,7 +181,7 @@ def ticks(generator: Generator) -> Array:
 
 def swelling_walk(generator: Generator) -> Array:
     """A random walk whose steps swell and shrink by orders of magnitude."""
-    size = np.exp(np.clip(0.24 * _memory(generator, 0.98), -6, 6))
+    size = np.exp(np.clip(0.24 * noise(generator, ROWS, 0.98), -6, 6))
     return np.cumsum(size * generator.standard_normal((ROWS, 1)), 0)
 
 
@@ -228,12 +213,12 @@ def memories(generator: Generator) -> Array:
 
 def season(generator: Generator) -> Array:
     """A day in noise with a memory."""
-    return 3 * _day(3) + _memory(generator, 0.8, 3)
+    return 3 * day(ROWS, channels=3) + noise(generator, ROWS, 0.8, 3)
 
 
-KINDS: Mapping[str, Callable[[Generator], Array]] = {
+KINDS: Mapping[str, Callable[[Generator], Array]] = {"meter": counter} | {
     how.__name__.replace("_", " "): how
-    for how in (meter, restarts, battery, stairs, steps, switch, codes, dropouts, bursts, working_hours, backups)
+    for how in (restarts, battery, stairs, steps, switch, codes, dropouts, bursts, working_hours, backups)
     + (spikes, orders, events, heavy_noise, skewed_noise, skewed_memory, white_noise, walk, jumping_walk)
     + (heavy_walk, sparse_walk, ticks, swelling_walk, clustered_walk, late_walk, memories, season)
 }
@@ -255,8 +240,8 @@ def compared(name: str, seed: int, horizon: int) -> dict[str, float]:
             total += float(np.abs(pool.mean() - ahead).mean())
             experts += np.abs(pool.newest() - ahead).mean((1, 2))
     count = ROWS - horizon - first + 1
-    best = {"auto": total, "last_value": float(experts[0]), "best expert": float(experts.min())}
-    return {name: error / count for name, error in best.items()}
+    sums = {"auto": total, "last_value": float(experts[0]), "best expert": float(experts.min())}
+    return {who: error / count for who, error in sums.items()}
 
 
 def main() -> None:

@@ -69,14 +69,16 @@ def compared(
 # ---- streams that are made ---------------------------------------------------------------------------------------
 
 
-def _noise(generator: np.random.Generator, rows: int, memory: float, channels: int = 1) -> Array:
+def noise(generator: np.random.Generator, rows: int, memory: float, channels: int = 1) -> Array:
+    """Noise with a memory."""
     steps, values = generator.standard_normal((rows, channels)), np.zeros((rows, channels))
     for row in range(1, rows):
         values[row] = memory * values[row - 1] + steps[row]
     return values
 
 
-def _day(rows: int, period: float = 24.0, channels: int = 1) -> Array:
+def day(rows: int, period: float = 24.0, channels: int = 1) -> Array:
+    """A wave for each channel, each a little later."""
     return np.asarray(np.sin(2 * np.pi * np.arange(rows)[:, None] / period + np.arange(channels)))
 
 
@@ -95,14 +97,14 @@ def drifting_walk(generator: np.random.Generator) -> Array:
 
 def rates(generator: np.random.Generator) -> Array:
     """Three random walks that move together, in calm and in wild times."""
-    calm = np.exp(0.1 * _noise(generator, ROWS, 0.98))
+    calm = np.exp(0.1 * noise(generator, ROWS, 0.98))
     together = generator.standard_normal((ROWS, 1)) + 0.7 * generator.standard_normal((ROWS, 3))
     return 100 * np.exp(np.cumsum(0.002 * calm * together, 0))
 
 
 def counts(generator: np.random.Generator) -> Array:
     """Counts whose rate has a day and a week."""
-    rate = np.exp(1 + 0.8 * _day(ROWS, channels=2) + 0.4 * _day(ROWS, 168.0))
+    rate = np.exp(1 + 0.8 * day(ROWS, channels=2) + 0.4 * day(ROWS, 168.0))
     return generator.poisson(rate).astype(np.float64)
 
 
@@ -114,7 +116,7 @@ def intermittent(generator: np.random.Generator) -> Array:
 def multiplicative(generator: np.random.Generator) -> Array:
     """A season that grows with its level, which grows."""
     steps = np.arange(ROWS)[:, None]
-    return np.exp(0.001 * steps + 0.5 * _day(ROWS, channels=2) + 0.1 * _noise(generator, ROWS, 0.7, 2))
+    return np.exp(0.001 * steps + 0.5 * day(ROWS, channels=2) + 0.1 * noise(generator, ROWS, 0.7, 2))
 
 
 def trend(generator: np.random.Generator) -> Array:
@@ -128,25 +130,25 @@ def heavy(generator: np.random.Generator) -> Array:
     steps, values = generator.standard_t(2, (ROWS, 2)), np.zeros((ROWS, 2))
     for row in range(1, ROWS):
         values[row] = 0.9 * values[row - 1] + steps[row]
-    return values + 3 * _day(ROWS, channels=2)
+    return values + 3 * day(ROWS, channels=2)
 
 
 def daylight(generator: np.random.Generator) -> Array:
     """A day of peaks that comes an hour earlier from one row on, and later again from another."""
     steps = np.arange(ROWS) + ((np.arange(ROWS) > 900) & (np.arange(ROWS) < 1800))
     shape = np.exp(-0.5 * ((steps % 24 - 8) / 1.5) ** 2) + 0.7 * np.exp(-0.5 * ((steps % 24 - 18) / 2) ** 2)
-    return shape[:, None] * (1 + 0.1 * (steps[:, None] // 24 % 7 < 5)) + 0.05 * _noise(generator, ROWS, 0.8)
+    return shape[:, None] * (1 + 0.1 * (steps[:, None] // 24 % 7 < 5)) + 0.05 * noise(generator, ROWS, 0.8)
 
 
 def leading(generator: np.random.Generator) -> Array:
     """A column that another one tells of, five rows before."""
-    first = _noise(generator, ROWS + 5, 0.95)
+    first = noise(generator, ROWS + 5, 0.95)
     return np.concatenate([first[5:], first[:-5] + 0.3 * generator.standard_normal((ROWS, 1))], 1)
 
 
 def gaps(generator: np.random.Generator) -> Array:
     """A day in noise with one value of ten missing, and two days at once."""
-    values = 2 * _day(ROWS, channels=3) + _noise(generator, ROWS, 0.8, 3)
+    values = 2 * day(ROWS, channels=3) + noise(generator, ROWS, 0.8, 3)
     values[generator.random(values.shape) < 0.1] = np.nan
     values[1400:1448] = np.nan
     return values
@@ -162,19 +164,19 @@ def threshold(generator: np.random.Generator) -> Array:
 
 def monthly(generator: np.random.Generator) -> Array:
     """Forty years of months: a year, and a level that wanders."""
-    return 3 * _day(480, 12.0, 2) + 0.3 * np.cumsum(generator.standard_normal((480, 2)), 0)
+    return 3 * day(480, 12.0, 2) + 0.3 * np.cumsum(generator.standard_normal((480, 2)), 0)
 
 
 def minutes(generator: np.random.Generator) -> Array:
     """Every ten minutes: a day of 144 rows, and clouds."""
-    day = np.maximum(0, _day(2 * ROWS, 144.0))
-    clouds = 0.09 * np.abs(_noise(generator, len(day), 0.95))
-    return day * (1 - clouds) + 0.01 * generator.standard_normal(day.shape)
+    light = np.maximum(0, day(2 * ROWS, 144.0))
+    clouds = 0.09 * np.abs(noise(generator, len(light), 0.95))
+    return light * (1 - clouds) + 0.01 * generator.standard_normal(light.shape)
 
 
 def counter(generator: np.random.Generator) -> Array:
     """What a meter counts, with a day in it; it begins anew every 600 rows or so."""
-    return np.cumsum(np.maximum(0, 5 + 3 * _day(ROWS) + generator.standard_normal((ROWS, 1))), 0) % 3000
+    return np.cumsum(np.maximum(0, 5 + 3 * day(ROWS) + generator.standard_normal((ROWS, 1))), 0) % 3000
 
 
 HOUR = 3600

@@ -111,15 +111,15 @@ class Jumps:
             self._low[channel], self._high[channel] = rows.min(), rows.max()
             self._age[channel] = self._away[channel] = 1
             return before
-        self._away[channel] += 1
         if back < on and back <= max(limit, NEARLY * abs(jump)):
             self._settle(channel, int(self._age[channel]))
             return value
         if on > limit:
             self._remember(channel, int(self._age[channel]))
             self._age[channel], self._jump[channel] = 1, value - before
+            self._away[channel] += 1
             return before
-        now, away = value - jump, min(int(self._away[channel]) - 1, len(rows) - 1)
+        now, away = value - jump, min(int(self._away[channel]), len(rows) - 1)
         returned = abs(value - self._start[channel]) < NEARLY * abs(jump)
         if returned and not self._low[channel] <= now <= self._high[channel]:
             rows[len(rows) - away :] = self._start[channel]
@@ -131,6 +131,7 @@ class Jumps:
             self._settle(channel, _EVER)
             self.shift[channel] = jump
             return value
+        self._away[channel] += 1
         return now
 
     def _comes_home(self, channel: int, rows: Array, value: float) -> bool:

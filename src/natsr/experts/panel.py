@@ -51,6 +51,8 @@ class Panel:
     """
 
     def __init__(self, past: Past, clock: Clock, groups: list[Group], mixture: Layers, horizon: int) -> None:
+        if len(past.jumps.lift) != horizon:
+            raise ValueError(f"the past is one for {len(past.jumps.lift)} rows ahead, expected {horizon}")
         self.past, self.clock, self.groups, self.mixture = past, clock, groups, mixture
         self.names = tuple(name for group in groups for name in group.names)
         channels = past.channels

@@ -76,19 +76,12 @@ static void remember(past *p, int64_t c, int64_t rows)
     p->ended[c]++;
 }
 
-/* The excursion is over; its rows become `flat`, or, where it has become the level, move with it. */
-static double settle(past *p, int64_t c, double x, int64_t lasted, const double *flat, double moved)
+/* The excursion is over. */
+static void settle(past *p, int64_t c, int64_t lasted)
 {
-    const int64_t rows = p->away[c] < p->keep - 1 ? p->away[c] : p->keep - 1;
-    for (int64_t i = 1; i <= rows; i++) {
-        double *value = even_at(p, i, c);
-        *value = flat ? *flat : *value + moved;
-    }
     remember(p, c, lasted);
-    p->shift[c] = moved;
     p->age[c] = p->away[c] = 0;
     p->jump[c] = 0;
-    return x;
 }
 
 /* The next value without jumps. */
@@ -101,27 +94,33 @@ static double without(past *p, int64_t c, double x, double limit)
         leave(p, c, x, before);
         return before;
     }
-    p->away[c]++;
     if (back < on && back <= fmax(limit, NEARLY * fabs(jump))) {
-        p->away[c] = 0; /* its rows stay what they are */
-        return settle(p, c, x, p->age[c], NULL, 0);
+        settle(p, c, p->age[c]);
+        return x;
     }
     if (on > limit) {
         remember(p, c, p->age[c]);
         p->age[c] = 1;
+        p->away[c]++;
         p->jump[c] = x - before;
         return before;
     }
     const double now = x - jump;
+    const int64_t rows = p->away[c] < p->keep - 1 ? p->away[c] : p->keep - 1;
     if (fabs(x - p->start[c]) < NEARLY * fabs(jump) && (now < p->low[c] || now > p->high[c])) {
-        const double flat = p->start[c];
-        p->away[c]--;
-        return settle(p, c, x, p->age[c], &flat, 0);
+        for (int64_t i = 1; i <= rows; i++)
+            *even_at(p, i, c) = p->start[c];
+        settle(p, c, p->age[c]);
+        return x;
     }
     if (++p->age[c] > FOR_GOOD) {
-        p->away[c]--;
-        return settle(p, c, x, INT32_MAX, NULL, jump);
+        for (int64_t i = 1; i <= rows; i++)
+            *even_at(p, i, c) += jump;
+        p->shift[c] = jump;
+        settle(p, c, INT32_MAX);
+        return x;
     }
+    p->away[c]++;
     return now;
 }
 
