@@ -371,8 +371,53 @@ def test_a_state_from_before_there_were_medians_and_jumps_is_carried_on() -> Non
     assert scores["as it was"].mae < 2, "it knows of jumps from now on"
 
 
+def test_a_state_from_before_there_were_analogs_is_carried_on() -> None:
+    values = wave(400)
+    rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    other.load_state_dict(of_format_7(auto.state_dict()))
+    window = Windows(rows, TASK, 0, 400).window(199)
+    assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
+    before, known = auto.weights(), other.weights()
+    analogs = [name for name in known if name.startswith("analog_")]
+    assert len(analogs) == 9 and sum(known[name] for name in analogs) < 0.05 < sum(before[name] for name in analogs)
+    assert sum(known.values()) == pytest.approx(1)
+    both = {"as it was": other, "as it is": auto}
+    scores = evaluate(both, rows, TASK, start=200, stop=400, intervals=False)
+    assert scores["as it was"].mae < 1.05 * scores["as it is"].mae
+    assert sum(weight for name, weight in other.weights().items() if name in analogs) > 0.02
+
+
+def of_format_7(state: State) -> State:
+    """A state as it was in format 7: without analogs."""
+    own, mixture = state["panel"], state["mixture"]
+    assert isinstance(own, dict) and isinstance(mixture, dict)
+    there = [place for place in range(torch.as_tensor(own["waiting"]).shape[1]) if not 14 <= place < 23]
+    own |= {"waiting": torch.as_tensor(own["waiting"])[:, there]}
+    for name in [name for name in mixture if not name.startswith("second")]:
+        value = torch.as_tensor(mixture[name])
+        if value.ndim == 3 or name.endswith("loss"):
+            value = value[there]
+            mixture[name] = normed(value) if name.endswith("weights") else value
+    without_group(state, 6)
+    return state
+
+
+def normed(weights: Tensor) -> Tensor:
+    """So that they sum to one again after some were taken away; equal where nobody else had any."""
+    return (weights / weights.sum(0)).nan_to_num(1 / len(weights))
+
+
+def without_group(state: State, gone: int) -> None:
+    last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
+    for number in range(gone, last):
+        state[f"group_{number}"] = state[f"group_{number + 1}"]
+    del state[f"group_{last}"]
+
+
 def of_format_6(state: State) -> State:
     """A state as it was in format 6: without medians, one mixture by losses, nothing known of jumps."""
+    of_format_7(state)
     own, mixture, past = state["panel"], state["mixture"], state["past"]
     assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(past, dict)
     count, layers = torch.as_tensor(own["waiting"]).shape[1], [0, 1, 2, 3, 5]
@@ -383,17 +428,14 @@ def of_format_6(state: State) -> State:
         value = torch.as_tensor(mixture[name])
         if value.ndim == 3 or name.endswith("loss"):
             value = value[layers] if name.startswith("second") else value[there]
-            mixture[name] = value / value.sum(0) if name.endswith("weights") else value
+            mixture[name] = normed(value) if name.endswith("weights") else value
         if name.startswith("first_4"):
             del mixture[name]
     for name in [name for name in mixture if name.startswith("first_5")]:
         mixture[name.replace("5", "4")] = mixture.pop(name)
     for name in ("even", *Jumps(1, 1).arrays()):
         del past[name]
-    last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
-    for number in range(5, last):
-        state[f"group_{number}"] = state[f"group_{number + 1}"]
-    del state[f"group_{last}"]
+    without_group(state, 5)
     return state
 
 
@@ -410,7 +452,7 @@ def of_format_3(state: State) -> State:
             del mixture[name]
         elif value.ndim == 3:
             value = value[:4] if name.startswith("second") else value[:count]
-            mixture[name] = value / value.sum(0) if name.endswith("weights") else value
+            mixture[name] = normed(value) if name.endswith("weights") else value
     del state["correction"]
     without_swing(state)
     last = max(int(name.removeprefix("group_")) for name in state if name.startswith("group_"))
@@ -454,7 +496,7 @@ def of_before(state: State, networks: bool) -> State:
 
 def test_wide_streams_get_fewer_lags() -> None:
     wide, narrow = panel(Task(8, 1, 400, 0, 24)), panel(Task(8, 1, 4, 0, 24))
-    sizes = [max(a.size for a in part["group_13"].values()) for part in (wide.arrays(), narrow.arrays())]
+    sizes = [max(a.size for a in part["group_14"].values()) for part in (wide.arrays(), narrow.arrays())]
     assert sizes[0] < 10 * sizes[1]
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from natsr.aggregate import Layer, Layers
+from natsr.experts.analogs import Analogs, Kind, Measure
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, LeastSquares
@@ -45,6 +46,8 @@ LONGEST = 1440
 FOUND_LONGEST = 400
 #: More channels than this are not all regressed on each other.
 WIDE = 64
+#: Rows that are looked through for some that are like the last ones, and numbers in them: wide streams get fewer rows.
+ALIKE, ALIKE_ROOM = 1200, 400_000
 #: Numbers in the covariances of one regressor, over all channels: wide streams get fewer lags.
 ROOM = 1_600_000
 
@@ -58,6 +61,9 @@ _DAILY = (
 )
 _WEEKLY = (Smoothing(0.05, 0.1), Smoothing(0.3, 0.2), Smoothing(0.2, 0.1, dof=5))
 _FOUND = (Smoothing(0.2, 0.1),)
+
+#: Values of about five and ten rows, and changes of about three.
+_FEW, _MORE, _STEPS = Measure(False, 0.8), Measure(False, 0.9), Measure(True, 0.7)
 
 
 class Clock:
@@ -106,6 +112,28 @@ def _period(rows: int) -> Arrays:
     return {"period": np.array([rows], dtype=np.int64)}
 
 
+def _alike(task: Task) -> int:
+    """Rows that are looked through for some that are like the last ones."""
+    return max(8, min(ALIKE, ALIKE_ROOM // task.channels))
+
+
+def _analogs(task: Task, clock: Clock) -> Analogs:
+    """What followed rows like the last ones: any, those of whole days before, of whole weeks before."""
+    day, week = clock.day, clock.week
+    kinds = (
+        Kind("analog_any", _FEW, 7, "as it was"),
+        Kind("analog_steps", _STEPS, 9, "wholly", together=True),
+        Kind("analog_day", _MORE, 9, "as it was", day, near=1),
+        Kind("analog_day_moved", _MORE, 9, "wholly", day, near=1),
+        Kind("analog_day_drawn", _FEW, 5, "wearing off", day),
+        Kind("analog_day_steps", _STEPS, 9, "wholly", day),
+        Kind("analog_day_all", _MORE, 9, "as it was", day, near=1, together=True),
+        Kind("analog_day_all_drawn", _FEW, 9, "wearing off", day, together=True),
+        Kind("analog_week", _MORE, 5, "wearing off", week, near=1),
+    )
+    return Analogs(kinds, task.channels, task.horizon, _alike(task))
+
+
 def cheap(task: Task, clock: Clock) -> list[Group]:
     """The experts that cost microseconds, last value first."""
     channels, horizon = task.channels, task.horizon
@@ -132,6 +160,7 @@ def cheap(task: Task, clock: Clock) -> list[Group]:
         Seasonal("found", found, horizon, 2),
         Means(channels, (0.1, 0.003)),
         Medians((13, 97)),
+        _analogs(task, clock),
         Smooth("day", day, channels, horizon, clock.longest, _DAILY, even=True),
         Smooth("week", week, channels, horizon, clock.longest, _WEEKLY),
         Smooth("found", found, channels, horizon, clock.longest, _FOUND),
@@ -201,9 +230,8 @@ def panel(
         pairs = zip((members or {}).items(), made, strict=True)
         groups += [Member(name, reader, make, forecaster) for (name, make), forecaster in pairs]
     count = sum(len(group.names) for group in groups)
-    keep = (
-        max(task.reach, 4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400) + 64
-    )
+    back = (4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400, _alike(task))
+    keep = max(task.reach, *back) + 64
     past = Past(task.channels, keep + task.horizon, task.horizon)
     mixture = Layers(count, (task.horizon, task.channels), LAYERS, dtype=np.float32)
     return Panel(past, clock, groups, mixture, task.horizon)

@@ -12,6 +12,7 @@ import pytest
 
 from natsr.aggregate import Layer, Layers, Pooling
 from natsr.auto import panel
+from natsr.experts.analogs import Analogs, Kind, Measure
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, Layout, LeastSquares
@@ -130,6 +131,47 @@ def test_simple_experts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch,
             group.forecast(past, out)
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert_close(ours.arrays(), theirs.arrays(), 1e-9)
+
+
+def alike(day: Arrays) -> Analogs:
+    values, changes = Measure(False, 0.8), Measure(True, 0.6)
+    kinds = (
+        Kind("any", values, 7, "as it was"),
+        Kind("one", values, 1, "wholly"),
+        Kind("steps", changes, 15, "wearing off", together=True),
+        Kind("day", changes, 4, "wholly", day, near=1),
+        Kind("all", values, 31, "wearing off", day, together=True),
+    )
+    return Analogs(kinds, CHANNELS, HORIZON, 90)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_analogs_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    day, past = period(6), Past(CHANNELS, 120, HORIZON)
+    ours, theirs = pair(monkeypatch, lambda: alike(day))
+    found, wanted = np.zeros((2, 5, HORIZON, CHANNELS))
+    for number, row in enumerate(stream(400, seed=seed)):
+        if number == 200:
+            day["period"][:] = 2  # less than the rows around it
+        past.push(row)
+        for group, out in ((ours, found), (theirs, wanted)):
+            group.observe(past)
+            group.forecast(past, out)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+    assert_close(ours.arrays(), theirs.arrays(), 1e-9)
+
+
+def test_analogs_of_many_columns_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More columns than the newest row is repeated for."""
+    kinds, rows = (Kind("any", Measure(False, 0.8), 3, "wholly"),), np.random.default_rng(0).standard_normal((40, 600))
+    ours, theirs = pair(monkeypatch, lambda: Analogs(kinds, 600, 1, 20))
+    past, found, wanted = Past(600, 60, 1), *np.zeros((2, 1, 1, 600))
+    for row in rows:
+        past.push(row)
+        for group, out in ((ours, found), (theirs, wanted)):
+            group.observe(past)
+            group.forecast(past, out)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("width", "taps"), [(16, (3, 2, 1, 0)), (21, (6, 5, 2, 1, 0))])

@@ -35,6 +35,8 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "blend_mix": (None, [_P, _P, _P]),
     "blend_forecast": (None, [_P, _P]),
     "medians_forecast": (None, [_P, _P, _I, _P]),
+    "analogs_observe": (None, [_P, _P]),
+    "analogs_forecast": (None, [_P, _P, _P]),
     "means_move": (None, [_P, _P]),
     "means_forecast": (None, [_P, _P, _P]),
 }
@@ -115,6 +117,16 @@ class Running(ctypes.Structure):
 
     horizon: int
     _fields_: ClassVar[Fields] = _fields(_I, "kinds horizon") + _fields(_P, "rates mean count")
+
+
+class Alike(ctypes.Structure):
+    """`analogs` in experts.h."""
+
+    _fields_: ClassVar[Fields] = [
+        *_fields(_I, "kinds measures horizon lags"),
+        *_fields(_P, "by_changes fade distance measure together near count periods moved work"),
+        *_fields(_D, "largest"),
+    ]
 
 
 class Rule(ctypes.Structure):

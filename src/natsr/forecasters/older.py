@@ -3,10 +3,10 @@
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
-by losses, of late.
+by losses, of late; in format 7 there were no analogs.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
-and weigh what the one they stand beside weighed, the medians nothing; mixtures that are new begin with the weights of
-the only one, or with equal weights.
+and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
+were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from natsr.experts.analogs import Analogs
 from natsr.experts.panel import Panel
-from natsr.types import State
+from natsr.experts.past import Array
+from natsr.types import State, StateError
 
 #: The network as it was called when there was one, and what stands in its place.
 NETWORK, NETWORKS = "network", ("network_day", "network_week", "network_short", "network_wide")
 #: An expert that was not there in format 3, and the one it is taken for.
 QUICK, SLOW = "everything_quick_plain", "everything_plain"
-#: Those that were not there in format 6, and the one whose forecasts and losses they are given.
-MEDIANS, MEAN = ("median_13", "median_97"), "mean_0.1"
+#: Those that were not there in format 6, those that were not in format 7, and the one whose forecasts and losses they
+#: are given.
+MEDIANS, ANALOGS, MEAN = ("median_13", "median_97"), "analog_", "mean_0.1"
 #: How many mixtures by regret there are: they come first.
 BY_REGRET = 4
 
@@ -64,7 +67,8 @@ def _mixed(state: State, panel: Panel) -> State:
     if waiting.shape[1] == len(panel.names):
         return state
     single, slow = "regret" in mixture, "correction" not in state
-    names = [_before(name, single, slow) for name in panel.names]
+    new = [_added(name, state) for name in panel.names]
+    names = [_before(name, added, single, slow) for name, added in zip(panel.names, new, strict=True)]
     before = list(dict.fromkeys(names))
     if waiting.shape[1] != len(before):
         return state  # of another budget: who reads it will say so
@@ -75,19 +79,25 @@ def _mixed(state: State, panel: Panel) -> State:
         own |= {"mixed": mixed[:, :1].float().expand(-1, panel.mixture.kept, -1, -1), "guarded": mixed[:, -1].double()}
     elif missing > 0:
         kept = 1 + BY_REGRET
-        new = mixed[:, :1].expand(-1, missing, -1, -1)
-        own["mixed"] = torch.cat([mixed[:, :kept], new, mixed[:, kept:]], 1)
-    today: State = {"mixture": _mixture(mixture, panel, places), "panel": own}
+        more = mixed[:, :1].expand(-1, missing, -1, -1)
+        own["mixed"] = torch.cat([mixed[:, :kept], more, mixed[:, kept:]], 1)
+    today: State = {"mixture": _mixture(mixture, panel, places, torch.tensor(new)), "panel": own}
     if slow:
         today["correction"] = _fresh(panel.arrays()["correction"])
     return {**state, **_groups(state, panel, single, slow), **today}
 
 
-def _before(name: str, single: bool, slow: bool) -> str:
+def _added(name: str, state: State) -> bool:
+    """Whether an expert of today that looks for nothing but values of the past was not there yet."""
+    past = state.get("past")
+    return name.startswith(ANALOGS) or (name in MEDIANS and isinstance(past, dict) and "even" not in past)
+
+
+def _before(name: str, added: bool, single: bool, slow: bool) -> str:
     """Which expert of the state an expert of today is taken for."""
     if single and name in NETWORKS:
         return NETWORK
-    if name in MEDIANS:
+    if added:
         return MEAN
     return SLOW if slow and name == QUICK else name
 
@@ -96,15 +106,15 @@ def _fresh(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]])
     return {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
 
 
-def _mixture(old: State, panel: Panel, places: Tensor) -> State:
+def _mixture(old: State, panel: Panel, places: Tensor, new: Tensor) -> State:
     fresh = _fresh(panel.mixture.arrays())
-    new = torch.tensor([name in MEDIANS for name in panel.names])
     for name, value in fresh.items():
         rule, part = name.rsplit("_", 1)
         by_losses = f"{rule}_loss" in fresh
         single = part in old and rule != "second" and not by_losses
-        # The mixtures by losses are as the only one was that there has been.
-        saved = old.get(part) if single else old.get(f"first_{BY_REGRET}_{part}" if by_losses else name)
+        # The mixtures by losses are as the only one was that there has been, where there was only one.
+        only = by_losses and f"first_{BY_REGRET + 1}_{part}" not in old
+        saved = old.get(part) if single else old.get(f"first_{BY_REGRET}_{part}" if only else name)
         if not isinstance(saved, Tensor) or not isinstance(value, Tensor):
             continue
         if rule == "second":
@@ -128,19 +138,28 @@ def _longer(saved: Tensor, value: Tensor) -> Tensor:
     return torch.cat([saved[:BY_REGRET], none, saved[BY_REGRET:]])
 
 
+def _rows(state: State) -> Array:
+    """The rows that a state has kept, newest last."""
+    past = state.get("past")
+    raw, counts = (past.get("raw"), past.get("counts")) if isinstance(past, dict) else (None, None)
+    if not isinstance(raw, Tensor) or not isinstance(counts, Tensor) or raw.ndim != 2 or counts.numel() != 2:
+        raise StateError("the state lacks its rows; it belongs to another method")
+    return np.asarray(raw[: int(counts[0])].cpu().double().numpy())
+
+
 def _groups(state: State, panel: Panel, single: bool, slow: bool) -> State:
     """Each group's arrays, by its number today; those of a network that was not there are its own but for the rows."""
     found: State = {}
     number = -1
     for today, group in enumerate(panel.groups):
         name = group.names[0]
-        added = name in MEDIANS or (slow and name == QUICK) or (single and name in NETWORKS[1:])
+        added = _added(name, state) or (slow and name == QUICK) or (single and name in NETWORKS[1:])
         number += not added
         saved = state.get(f"group_{number}")
         if not added and not (single and name in NETWORKS):
             found[f"group_{today}"] = saved
             continue
-        kept = _fresh(group.arrays())
+        kept = _fresh(group.of_rows(_rows(state)) if isinstance(group, Analogs) else group.arrays())
         counts = saved.get("counts") if isinstance(saved, dict) else None
         if name in NETWORKS and isinstance(saved, dict) and isinstance(counts, Tensor):
             kept |= {"values": saved.get("values"), "known": saved.get("known")}

@@ -71,6 +71,19 @@ typedef struct {
     double *mean, *count; /* (S, C), (C) */
 } means;
 
+/* natsr.experts.analogs. */
+typedef struct {
+    int64_t kinds, measures, horizon, lags;
+    const int64_t *by_changes; /* (measures) */
+    const double *fade;        /* (measures) */
+    double *distance;          /* (measures, lags, C): the longest lag first */
+    const int64_t *measure, *together, *near, *count; /* (kinds) */
+    const int64_t *const *periods;                    /* (kinds): where each is */
+    const double *moved;                              /* (kinds, H) */
+    double *work;                                     /* ((2 lags + 3) C and a tile) */
+    double largest;
+} analogs;
+
 /* natsr.aggregate.MLPoly in float32; with a power, natsr.aggregate.Power. */
 typedef struct {
     int64_t experts, pooling; /* one of `enum pooling` in blend.c */
@@ -123,6 +136,8 @@ EXPORT void smooth_forecast(const smooth *s, const past *p, double *out);
 EXPORT void seasonal_forecast(const seasonal *s, const past *p, double *out);
 EXPORT void means_move(const means *s, const past *p);
 EXPORT void means_forecast(const means *s, const past *p, double *out);
+EXPORT void analogs_observe(const analogs *s, const past *p);
+EXPORT void analogs_forecast(const analogs *s, const past *p, double *out);
 EXPORT void medians_forecast(const past *p, const int64_t *rows, int64_t kinds, double *out);
 EXPORT void blend_learn(const blending *m, const past *p);
 EXPORT void blend_mix(const blending *m, const float *forecasts, float *to);
