@@ -389,9 +389,13 @@ def test_a_state_from_before_there_were_analogs_is_carried_on() -> None:
 
 
 def of_format_7(state: State) -> State:
-    """A state as it was in format 7: without analogs."""
-    own, mixture = state["panel"], state["mixture"]
-    assert isinstance(own, dict) and isinstance(mixture, dict)
+    """A state as it was in format 7: without analogs, and five shares of the guard, which were always the same."""
+    own, mixture, guard = state["panel"], state["mixture"], state["guard"]
+    assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(guard, dict)
+    for name in ("recent", "ready"):
+        del guard[name]
+    guard["loss"] = torch.as_tensor(guard["loss"])[:5]
+    del own["ready"]
     there = [place for place in range(torch.as_tensor(own["waiting"]).shape[1]) if not 14 <= place < 23]
     own |= {"waiting": torch.as_tensor(own["waiting"])[:, there]}
     for name in [name for name in mixture if not name.startswith("second")]:

@@ -43,7 +43,7 @@ class Blend:
             "singles": (6, horizon + 2 * aggregate.NEAR, channels),
         }
         own: Arrays = {name: np.zeros(shape, dtype=np.float32) for name, shape in room.items()}
-        own |= {"work": np.zeros((6, horizon, channels)), "shares": guard.SHARES}
+        own |= {"work": np.zeros((7, horizon, channels)), "shares": guard.SHARES}
         fill(made, **arrays, **own)
         self._kept += own.values()
         numbers = limits | {
@@ -60,6 +60,9 @@ class Blend:
             "guard_wild": guard.WILD**2,
             "guard_rate": guard.SIZE_RATE,
             "guard_young": guard.YOUNG,
+            "guard_recent": guard.RECENT,
+            "guard_most": guard.MOST,
+            "guard_barely": guard.BARELY,
             "largest": LARGEST,
         }
         for name, number in numbers.items():

@@ -4,6 +4,11 @@ Where nothing can be forecast (a random walk, a column that stands still) the be
 other weights, however small, cost a little for ever. The forecast is therefore `last + share · (mixture - last)`, and
 the share is the best, in hindsight, of a few; the losses of the share of 0 count a little less than they are, so that
 it takes proof to leave the last value.
+
+One of them is not the same all the time. Many a column stands still for hours and moves again, and while it stands the
+last value is right and the mixture is not. So the *ready* share of a column is 1 as long as the mixture was no further
+off than the last value over the last few rows, falls from there on, and is 0 when it was five times as far off. Whether
+that pays is found as for the others.
 """
 
 from __future__ import annotations
@@ -18,6 +23,9 @@ DISCOUNT = 0.9995
 WILD, SIZE_RATE, YOUNG = 10.0, 0.01, 20
 #: By how much, relative to the loss of the last value, a share must be better for each unit of it.
 PROOF = 0.003
+#: Of the ready share: what a row weighs one row later; from how many times the last value's error on it is 0; and an
+#: error that is next to nothing.
+RECENT, MOST, BARELY = 0.6, 5.0, 1e-12
 
 
 class Guard:
@@ -28,7 +36,9 @@ class Guard:
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
-        self._loss = np.zeros((len(SHARES), *shape))
+        self._loss = np.zeros((len(SHARES) + 1, *shape))  # of the ready share last
+        self._recent = np.zeros((2, shape[1]))  # what the last value and the mixture have lost of late
+        self.ready = np.ones(shape[1])
         self._square, self._count = np.zeros(shape), np.zeros(shape)  # of changes, and how many are in it
         self.share = np.ones(shape)
 
@@ -36,8 +46,15 @@ class Guard:
         """The forecast; exactly the one or the other where the share is 0 or 1, however wild the last value."""
         return np.where(self.share == 1, mixture, (1 - self.share) * last + self.share * mixture)
 
-    def update(self, last: Array, mixture: Array, truth: Array) -> None:
-        """Learn what each share would have lost."""
+    def update(self, last: Array, mixture: Array, truth: Array, ready: Array) -> None:
+        """Learn what each share would have lost.
+
+        Args:
+            last: The last values at the origins, `(H, C)`.
+            mixture: What was mixed there.
+            truth: What came; NaN where unknown.
+            ready: The ready shares as they were there.
+        """
         known = np.isfinite(truth)
         change = np.where(known, np.minimum(np.abs(truth - last), LARGEST), 0.0)
         square = np.minimum(change**2, np.where(self._count < YOUNG, np.inf, WILD**2 * self._square))
@@ -46,12 +63,24 @@ class Guard:
         limit = np.sqrt(square) + np.sqrt(self._square)
         ahead = np.where(known, np.clip(truth - last, -limit, limit), 0.0)
         gap = np.where(known, np.clip(mixture - last, -limit, limit), 0.0)
+        self._recent *= RECENT
+        self._recent += np.abs(np.stack([ahead, ahead - gap])).sum(1)
+        worse = (self._recent[1] + BARELY) / (self._recent[0] + BARELY)
+        self.ready[:] = np.clip((MOST - worse) / (MOST - 1), 0.0, 1.0)
+        shares = SHARES[:, None, None]
         self._loss *= DISCOUNT
-        self._loss += np.abs(ahead - SHARES[:, None, None] * gap)
-        needed = self._loss + PROOF * SHARES[:, None, None] * self._loss[:1]
-        best = SHARES[needed.argmin(0)]
-        np.copyto(self.share, best)
+        self._loss += np.abs(ahead - np.concatenate([shares * gap, (ready * gap)[None]]))
+        needed = self._loss + PROOF * np.append(shares, 1.0)[:, None, None] * self._loss[:1]
+        best = needed.argmin(0)
+        np.copyto(self.share, np.where(best < len(SHARES), SHARES[np.minimum(best, len(SHARES) - 1)], self.ready))
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
-        return {"loss": self._loss, "share": self.share, "square": self._square, "count": self._count}
+        return {
+            "loss": self._loss,
+            "share": self.share,
+            "square": self._square,
+            "count": self._count,
+            "recent": self._recent,
+            "ready": self.ready,
+        }

@@ -63,6 +63,7 @@ class Panel:
         self._waiting = np.zeros((self._slots, *shape), dtype=np.float32)  # by origin
         self._mixed = np.zeros((self._slots, mixture.kept, horizon, channels), dtype=np.float32)  # what is mixed
         self._guarded = np.zeros((self._slots, horizon, channels))  # the answer after the guard
+        self._ready = np.ones((self._slots, channels))  # the guard's, by origin
         self._guard = Guard((horizon, channels))
         self._correction = Correction((horizon, channels))
         self._square = np.zeros((horizon, channels))  # mean square of the errors
@@ -97,7 +98,7 @@ class Panel:
             blend.forecast(past)
             return
         self._hold(out)
-        self._waiting[slot] = out
+        self._waiting[slot], self._ready[slot] = out, self._guard.ready
         self._mixed[slot] = self.mixture.mixed(self._waiting[slot])
         self._guarded[slot] = self._guard.mean(past.last(1), self._mixed[slot, 0].astype(np.float64))
 
@@ -122,7 +123,7 @@ class Panel:
         forecasts = self._waiting[origins, :, self._steps].transpose(1, 0, 2)
         mixed = self._mixed[origins, :, self._steps].transpose(1, 0, 2)
         self.mixture.update(forecasts, mixed, truth)
-        self._guard.update(forecasts[0].astype(np.float64), mixed[0].astype(np.float64), truth)
+        self._guard.update(forecasts[0].astype(np.float64), mixed[0].astype(np.float64), truth, self._ready[origins])
         self._measure(self._guarded[origins, self._steps], forecasts[0], truth)
 
     def _complete(self) -> None:
@@ -152,9 +153,10 @@ class Panel:
         library = self._native.library
         if self._native.made is None and library is not None:
             held = self._guard.arrays()
-            own = ("now", "waiting", "mixed", "guarded", "square", "errors", "reach")
+            own = ("now", "waiting", "mixed", "guarded", "ready", "square", "errors", "reach")
             arrays: Arrays = {name: getattr(self, f"_{name}") for name in own}
             arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
+            arrays |= {"recent": held["recent"], "readiness": held["ready"]}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "far": FAR, "reach_fade": FADE}
             self._native.made = Blend(library, self.mixture, arrays, limits)
         return self._native.made
@@ -191,6 +193,7 @@ class Panel:
             "waiting": self._waiting,
             "mixed": self._mixed,
             "guarded": self._guarded,
+            "ready": self._ready,
             "square": self._square,
             "errors": self._errors,
             "reach": self._reach,

@@ -3,7 +3,7 @@
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
-by losses, of late; in format 7 there were no analogs.
+by losses, of late; in format 7 there were no analogs, and the guard had five shares.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -33,7 +33,7 @@ BY_REGRET = 4
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    state = _evened(_swung(_mixed(state, panel), panel), panel)
+    state = _guarded(_evened(_swung(_mixed(state, panel), panel), panel), panel)
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
@@ -54,6 +54,20 @@ def _evened(state: State, panel: Panel) -> State:
     if not isinstance(past, dict) or "even" in past:
         return state
     return {**state, "past": {**fresh, **past, "even": past.get("clean"), "calm": past.get("square")}}
+
+
+def _guarded(state: State, panel: Panel) -> State:
+    """Up to format 7 the guard had no share that is ready: as if it had been 1, and had lost as much as that."""
+    guard, own, fresh = state.get("guard"), state.get("panel"), panel.arrays()
+    if not isinstance(guard, dict) or not isinstance(own, dict) or "ready" in guard:
+        return state
+    loss, recent = guard.get("loss"), torch.zeros(fresh["guard"]["recent"].shape, dtype=torch.float64)
+    if isinstance(loss, Tensor):
+        guard = {**guard, "loss": torch.cat([loss, loss[-1:]])}
+    ready, by_origin = (
+        torch.ones(part["ready"].shape, dtype=torch.float64) for part in (fresh["guard"], fresh["panel"])
+    )
+    return {**state, "guard": {**guard, "recent": recent, "ready": ready}, "panel": {**own, "ready": by_origin}}
 
 
 def _mixed(state: State, panel: Panel) -> State:

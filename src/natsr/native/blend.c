@@ -13,12 +13,13 @@ typedef struct {
     float *forecasts;            /* (E, H, C) */
     float *mixed;                /* (1 + K, H, C): the answer, and the mixtures that it is made of */
     double *base, *mean, *truth; /* (H, C): the last value, the answer after the guard, what came */
+    double *ready;               /* (H, C): the guard's */
 } labelled;
 
 static labelled collect(const blending *m, const double *row, int64_t newest)
 {
     const int64_t E = m->experts, H = m->horizon, C = m->channels, kept = m->layers + 1, each = H * C;
-    const labelled l = {m->forecasts, m->answers, m->work, m->work + each, m->work + 2 * each};
+    const labelled l = {m->forecasts, m->answers, m->work, m->work + each, m->work + 2 * each, m->work + 6 * each};
     for (int64_t h = 0; h < H; h++) {
         const int64_t origin = ((newest - 1 - h) % m->slots + m->slots) % m->slots;
         const float *waiting = m->waiting + (origin * E * H + h) * C, *mixed = m->mixed + (origin * kept * H + h) * C;
@@ -30,6 +31,7 @@ static labelled collect(const blending *m, const double *row, int64_t newest)
         for (int64_t c = 0; c < C; c++) {
             l.base[h * C + c] = (double)waiting[c];
             l.mean[h * C + c] = guarded[c];
+            l.ready[h * C + c] = m->ready[origin * C + c];
             l.truth[h * C + c] = h < newest && isfinite(row[c]) ? row[c] : NAN;
         }
     }
@@ -262,6 +264,25 @@ static void moves(const blending *m, const labelled *l, double *restrict ahead, 
     }
 }
 
+/* The ready share of each column: how far off the mixture was of late beside the last value. */
+static void be_ready(const blending *m, const double *ahead, const double *gap)
+{
+    const int64_t H = m->horizon, C = m->channels;
+    double *recent = m->recent;
+    for (int64_t c = 0; c < C; c++) {
+        double last = 0, mixture = 0;
+        for (int64_t h = 0; h < H; h++) {
+            last += fabs(ahead[h * C + c]);
+            mixture += fabs(ahead[h * C + c] - gap[h * C + c]);
+        }
+        recent[c] = recent[c] * m->guard_recent + last;
+        recent[C + c] = recent[C + c] * m->guard_recent + mixture;
+        const double worse = (recent[C + c] + m->guard_barely) / (recent[c] + m->guard_barely);
+        const double share = (m->guard_most - worse) / (m->guard_most - 1);
+        m->readiness[c] = share < 0 ? 0.0 : smaller(share, 1.0);
+    }
+}
+
 /* The guard: the share of the way from the last value to the mixture that would have lost least. */
 static void choose(const blending *m, const labelled *l)
 {
@@ -281,6 +302,12 @@ static void choose(const blending *m, const labelled *l)
             best[i] = better ? needed : best[i];
             share[i] = better ? way : share[i];
         }
+    }
+    be_ready(m, ahead, gap);
+    double *restrict loss = m->loss + m->choices * N;
+    for (int64_t i = 0; i < N; i++) {
+        loss[i] = loss[i] * m->fade + fabs(ahead[i] - l->ready[i] * gap[i]);
+        share[i] = loss[i] + m->proof * m->loss[i] < best[i] ? m->readiness[i % m->channels] : share[i];
     }
 }
 
@@ -345,6 +372,7 @@ void blend_forecast(const blending *m, const past *p)
     float *waiting = m->waiting + slot * E * N, *mixed = m->mixed + slot * (m->layers + 1) * N;
     double *guarded = m->guarded + slot * N;
     hold(m, p);
+    memcpy(m->ready + slot * C, m->readiness, (size_t)C * sizeof(double));
     for (int64_t i = 0; i < E * N; i++)
         waiting[i] = (float)m->now[i];
     blend_mix(m, waiting, mixed);

@@ -99,16 +99,17 @@ typedef struct {
     const poly *rules;               /* K, and the one that mixes them */
     double *now;                     /* (E, H, C) */
     float *waiting, *mixed;          /* (slots, E, H, C), (slots, 1 + K, H, C) */
-    double *guarded;                 /* (slots, H, C) */
+    double *guarded, *ready;         /* (slots, H, C), (slots, C) */
     double *square, *errors, *reach; /* (H, C) */
-    double *loss, *share;            /* of the guard: (shares, H, C), (H, C) */
+    double *loss, *share;            /* of the guard: (shares + 1, H, C), (H, C) */
     double *change, *changes;        /* of the guard, (H, C) */
     const double *shares;
+    double *recent, *readiness; /* of the guard: (2, C), (C) */
     float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (1 + K, H, C), (E, H, C), (6, H + 2 near, C) */
-    double *work;                                  /* (6, H, C) */
+    double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
     double power_pace, power_far, power_barely;
-    double fade, proof, guard_wild, guard_rate, guard_young;
+    double fade, proof, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
     double error_rate, error_wild, error_young, far, reach_fade, largest;
 } blending;
 
