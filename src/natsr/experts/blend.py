@@ -57,6 +57,7 @@ class Blend:
             "power_barely": aggregate.BARELY,
             "fade": guard.DISCOUNT,
             "proof": guard.PROOF,
+            "doubt": guard.doubt(horizon),
             "guard_wild": guard.WILD**2,
             "guard_rate": guard.SIZE_RATE,
             "guard_young": guard.YOUNG,

@@ -13,6 +13,8 @@ that pays is found as for the others.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from natsr.experts.past import LARGEST, Array, Arrays
@@ -23,9 +25,17 @@ DISCOUNT = 0.9995
 WILD, SIZE_RATE, YOUNG = 10.0, 0.01, 20
 #: By how much, relative to the loss of the last value, a share must be better for each unit of it.
 PROOF = 0.003
+#: And by how many usual changes, times `sqrt(H) - 1`: forecasts of many rows err together for as many rows, and what a
+#: few hundred of them say of a walk is chance.
+DOUBT = 2.0
 #: Of the ready share: what a row weighs one row later; from how many times the last value's error on it is 0; and an
 #: error that is next to nothing.
 RECENT, MOST, BARELY = 0.6, 5.0, 1e-12
+
+
+def doubt(horizon: int) -> float:
+    """Usual changes by which a share of 1 must be better, beside `PROOF`."""
+    return DOUBT * (math.sqrt(horizon) - 1)
 
 
 class Guard:
@@ -39,6 +49,7 @@ class Guard:
         self._loss = np.zeros((len(SHARES) + 1, *shape))  # of the ready share last
         self._recent = np.zeros((2, shape[1]))  # what the last value and the mixture have lost of late
         self.ready = np.ones(shape[1])
+        self._doubt = doubt(shape[0])
         self._square, self._count = np.zeros(shape), np.zeros(shape)  # of changes, and how many are in it
         self.share = np.ones(shape)
 
@@ -70,7 +81,8 @@ class Guard:
         shares = SHARES[:, None, None]
         self._loss *= DISCOUNT
         self._loss += np.abs(ahead - np.concatenate([shares * gap, (ready * gap)[None]]))
-        needed = self._loss + PROOF * np.append(shares, 1.0)[:, None, None] * self._loss[:1]
+        proof = PROOF * self._loss[0] + self._doubt * np.sqrt(self._square)
+        needed = self._loss + np.append(shares, 1.0)[:, None, None] * proof
         best = needed.argmin(0)
         np.copyto(self.share, np.where(best < len(SHARES), SHARES[np.minimum(best, len(SHARES) - 1)], self.ready))
 

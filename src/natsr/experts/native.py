@@ -148,7 +148,7 @@ class Blending(ctypes.Structure):
         *_fields(_P, "rules now waiting mixed guarded ready square errors reach loss share change changes shares"),
         *_fields(_P, "recent readiness forecasts answers gained singles work"),
         *_fields(_D, "tiny noise mix_wild mix_rate mix_young power_pace power_far power_barely"),
-        *_fields(_D, "fade proof guard_wild guard_rate guard_young guard_recent guard_most guard_barely"),
+        *_fields(_D, "fade proof doubt guard_wild guard_rate guard_young guard_recent guard_most guard_barely"),
         *_fields(_D, "error_rate error_wild error_young far reach_fade largest"),
     ]
 

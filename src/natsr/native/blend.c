@@ -291,13 +291,13 @@ static void choose(const blending *m, const labelled *l)
     double *restrict share = m->share;
     moves(m, l, ahead, gap);
     for (int64_t k = 0; k < m->choices; k++) {
-        const double way = m->shares[k], fade = m->fade, proof = m->proof * way;
+        const double way = m->shares[k], fade = m->fade;
         double *loss = m->loss + k * N;
         const double *first = m->loss;
         for (int64_t i = 0; i < N; i++)
             loss[i] = loss[i] * fade + fabs(ahead[i] - way * gap[i]);
         for (int64_t i = 0; i < N; i++) {
-            const double needed = loss[i] + proof * first[i];
+            const double needed = loss[i] + way * (m->proof * first[i] + m->doubt * sqrt(m->change[i]));
             const int better = k == 0 || needed < best[i];
             best[i] = better ? needed : best[i];
             share[i] = better ? way : share[i];
@@ -307,7 +307,8 @@ static void choose(const blending *m, const labelled *l)
     double *restrict loss = m->loss + m->choices * N;
     for (int64_t i = 0; i < N; i++) {
         loss[i] = loss[i] * m->fade + fabs(ahead[i] - l->ready[i] * gap[i]);
-        share[i] = loss[i] + m->proof * m->loss[i] < best[i] ? m->readiness[i % m->channels] : share[i];
+        const double needed = loss[i] + m->proof * m->loss[i] + m->doubt * sqrt(m->change[i]);
+        share[i] = needed < best[i] ? m->readiness[i % m->channels] : share[i];
     }
 }
 

@@ -109,7 +109,7 @@ typedef struct {
     double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
     double power_pace, power_far, power_barely;
-    double fade, proof, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
+    double fade, proof, doubt, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
     double error_rate, error_wild, error_young, far, reach_fade, largest;
 } blending;
 
