@@ -42,6 +42,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "mean_",
     ),
     "medians": ("median_",),
+    "analogs": ("analog_",),
+    "analogs of whole days and weeks": ("analog_day", "analog_week"),
     "Holt-Winters and scores": ("day_winters", "day_score", "week_winters", "week_score", "found_winters"),
     "60 lags and fewer": ("lags60", "lags25"),
     "200 and 400 lags": ("lags200", "lags400"),
