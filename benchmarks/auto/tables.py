@@ -7,8 +7,10 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from benchmarks.auto.cost import TASK
 from benchmarks.auto.others import HELD
 
+from natsr.auto import panel
 from natsr.bench.cells import Result
 from natsr.bench.reported import reported
 from natsr.bench.results import read
@@ -158,7 +160,8 @@ def cold(results: Path) -> str:
 def cost(results: Path) -> str:
     """Milliseconds of a row, by how they are measured."""
     found: dict[str, dict[str, float]] = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
-    lines = ["| ms per row | `cheap`, 42 experts | `one`, and four networks | NatSR |", "|---|--:|--:|--:|"]
+    experts = len(panel(TASK).names)
+    lines = [f"| ms per row | `cheap`, {experts} experts | `one`, and four networks | NatSR |", "|---|--:|--:|--:|"]
     for name, figure in COSTS.items():
         cells = [f"{found[who][figure]:.2f}" if who in found else "–" for who in ("auto, cheap", "auto, one", "natsr")]
         lines.append(f"| {name} | {' | '.join(cells)} |")

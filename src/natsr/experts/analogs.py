@@ -164,7 +164,9 @@ class Analogs:
             }
             arrays: Arrays = {name: np.array(numbers, dtype=np.int64) for name, numbers in whole.items()}
             arrays["fade"] = np.array([measure.fade for measure in measures])
-            arrays["work"] = np.zeros((2 * self._lags + 3) * channels + max(TILE, channels))
+            # A channel's unit and limit, rows and beginnings, lags and distances; the newest row and change, repeated.
+            each = 2 + self._lags + 1 + self._horizon + 2 * MOST_KEPT + 1
+            arrays["work"] = np.zeros(each * channels + 2 * max(TILE, channels))
             arrays |= {"distance": self._distance, "moved": self._moved}
             fill(alike, **arrays)
             periods = [self._any if kind.period is None else kind.period["period"] for kind in kinds]

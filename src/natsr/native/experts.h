@@ -80,7 +80,7 @@ typedef struct {
     const int64_t *measure, *together, *near, *count; /* (kinds) */
     const int64_t *const *periods;                    /* (kinds): where each is */
     const double *moved;                              /* (kinds, H) */
-    double *work;                                     /* ((2 lags + 3) C and a tile) */
+    double *work;                                     /* `room` in analogs.c */
     double largest;
 } analogs;
 
