@@ -36,8 +36,6 @@ REMEMBERED = 100
 MOST_KEPT = 31
 #: Numbers that the newest row is repeated to in C, at least; as in analogs.c.
 TILE = 512
-
-
 #: What followed a stretch is taken as it was, moved to where the stream is now, or moved less and less.
 Move = Literal["as it was", "wholly", "wearing off"]
 
@@ -101,9 +99,13 @@ class Analogs:
         if library is not None:
             library.analogs_observe(self._address(), past.address())
             return
-        rows = np.clip(past.last(self._lags + 2), -LARGEST, LARGEST)
+        self._take(self._distance, past.last(self._lags + 2))
+
+    def _take(self, distances: Array, rows: Array) -> None:
+        """Take the last of `lags + 2` rows into distances."""
+        rows = np.clip(rows, -LARGEST, LARGEST)
         changes = np.diff(rows, axis=0)
-        for distance, measure in zip(self._distance, self._measures, strict=True):
+        for distance, measure in zip(distances, self._measures, strict=True):
             of = changes if measure.changes else rows[1:]
             distance *= measure.fade
             distance += np.abs(of[-1] - of[:-1])
@@ -177,16 +179,11 @@ class Analogs:
 
     def of_rows(self, rows: Array) -> Arrays:
         """What `arrays` would be after these rows, newest last, but for what rows long before them have left."""
-        rows = np.clip(rows, -LARGEST, LARGEST)
         newest = min(REMEMBERED, max(1, len(rows) - self._lags - 1))
         rows = np.concatenate([rows[:1]] * max(0, self._lags + 1 + newest - len(rows)) + [rows])
-        changes = np.diff(rows, axis=0)
         found = np.zeros_like(self._distance)
-        for distance, measure in zip(found, self._measures, strict=True):
-            of = changes if measure.changes else rows[1:]
-            for place in range(len(of) - newest, len(of)):
-                distance *= measure.fade
-                distance += np.abs(of[place] - of[place - self._lags : place])
+        for place in range(len(rows) - newest, len(rows)):
+            self._take(found, rows[place - self._lags - 1 : place + 1])
         return {"distance": found}
 
     def arrays(self) -> Arrays:

@@ -5,8 +5,6 @@
 /* natsr.experts.analogs says what is done here, and why. */
 enum { MOST_KEPT = 31, TILE = 512, SIDE = 8 };
 
-INLINE double held(double x, double limit) { return x > limit ? limit : x < -limit ? -limit : x; }
-
 /* The lags that are nearest, nearest first; of equals the latest. */
 typedef struct {
     double far[MOST_KEPT];

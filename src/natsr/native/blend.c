@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-INLINE double held(double x, double limit) { return x > limit ? limit : x < -limit ? -limit : x; }
 INLINE double larger(double a, double b) { return a > b ? a : b; }
 INLINE double smaller(double a, double b) { return a < b ? a : b; }
 

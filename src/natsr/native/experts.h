@@ -5,6 +5,8 @@
 #include "cone.h"
 #include "dense.h"
 
+INLINE double held(double x, double limit) { return x > limit ? limit : x < -limit ? -limit : x; }
+
 /* natsr.experts.past: the last rows, in buffers that are written along. */
 typedef struct {
     double *raw, *clean; /* (2 keep, C) */
