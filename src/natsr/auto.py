@@ -83,15 +83,18 @@ class Clock:
         self.day, self.week, self.found = (_period(rows) for rows in (season, week, season))
         self._swing = Swing(task.channels, self.day)
 
-    def look(self, past: Past) -> None:
+    def look(self, past: Past) -> bool:
         """Look for a period now and then: at 128 rows, 256, 512, and every 1,024 from there on.
 
         And at every row how far the stream swings, in days of its own.
+
+        Returns:
+            Whether the periods have been looked at.
         """
         self._swing.look(past)
         seen = past.seen
         if not (seen in (128, 256, 512) or seen % 1024 == 0):
-            return
+            return False
         rows = past.clean(min(seen, 3 * self.longest, past.keep))
         day, week = self.day["period"], self.week["period"]
         if not self._natural:
@@ -101,6 +104,7 @@ class Clock:
         near = tuple(number * known for number in range(1, 8)) if known > 1 else ()
         found = find_period(rows, near)
         self.found["period"][:] = min(found, self.longest) if found else known
+        return True
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from natsr.experts.native import Alike, Native, address, at, fill
+from natsr.experts.native import Alike, Native, Place, address, at, fill
 from natsr.experts.past import LARGEST, Array, Arrays, Past
 
 #: What is left of a move one row later where it wears off.
@@ -176,6 +176,10 @@ class Analogs:
             alike.periods = address(places)
             made = self._native.made = alike, [arrays, periods, places]
         return address(made[0])
+
+    def native(self, past: Past) -> Place | None:
+        """As `Group.native`."""
+        return None if self._native.library is None else ("analogs", self._address())
 
     def of_rows(self, rows: Array) -> Arrays:
         """What `arrays` would be after these rows, newest last, but for what rows long before them have left."""

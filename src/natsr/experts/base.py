@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from natsr.experts.native import Place
 from natsr.experts.past import Array, Arrays, Past
 
 
@@ -17,6 +18,9 @@ class Group(Protocol):
 
     def forecast(self, past: Past, out: Array) -> None:
         """Write the forecasts of the rows after the newest into `out`, `(E, H, C)`."""
+
+    def native(self, past: Past) -> Place | None:
+        """What C calls it and where it finds it, if it can do both of the above; asked again when a period changes."""
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from natsr import aggregate
 from natsr.aggregate import Layers, MLPoly, Power
-from natsr.experts import guard
+from natsr.experts import correct, guard
 from natsr.experts.native import Blending, Rule, address, at, fill
 from natsr.experts.past import LARGEST, Arrays, Past
 
@@ -65,6 +65,10 @@ class Blend:
             "guard_most": guard.MOST,
             "guard_barely": guard.BARELY,
             "largest": LARGEST,
+            "hint_fade": correct.FADE,
+            "hint_wild": correct.WILD,
+            "hint_ridge": correct.RIDGE,
+            "hint_least": correct.LEAST,
         }
         for name, number in numbers.items():
             setattr(made, name, number)

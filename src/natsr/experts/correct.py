@@ -20,6 +20,7 @@ PROOF = 0.005
 WILD = 4.0
 YOUNG = 50  # examples before anything is corrected
 RIDGE = 0.002  # towards a slope of zero, in mean squares of an error
+LEAST = 1e-12  # mean square
 
 
 class Correction:
@@ -60,7 +61,7 @@ class Correction:
         self._count += 1
 
     def _slope(self) -> Array:
-        return np.asarray(self._cross / (self._square + RIDGE * self._square.mean() + 1e-12))
+        return np.asarray(self._cross / (self._square + RIDGE * self._square.mean() + LEAST))
 
     def change(self) -> Array:
         """What to add to the forecast `(H, C)` of the row after the newest complete example's."""

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from natsr.experts.native import Native, at
+from natsr.experts.native import Native, Place, at
 from natsr.experts.past import Array, Arrays, Even, Flags, Past, View
 from natsr.experts.solver import Solver, Source
 from natsr.experts.turn import HURRIED, LOOSER, WINDOW
@@ -31,6 +31,7 @@ WILD = 20.0
 SIZE_RATE = 0.005
 YOUNG = 20  # errors before any is clipped
 TINY = 1e-30  # variance of a coefficient
+AGE = 40  # rows that a stream must have for each row of a block
 
 
 class Layout(Source, Protocol):
@@ -82,6 +83,10 @@ class LeastSquares:
 
     def observe(self, past: Past) -> None:
         """Count the example that the newest row completes; take a block of them in when it is full."""
+        solver = self._solver(past.channels)
+        if solver is not None:
+            solver.observe(past)
+            return
         if past.seen <= self._horizon:
             return
         self._counts[0] += 1
@@ -89,7 +94,7 @@ class LeastSquares:
         if turned == WINDOW + self._horizon:
             self._loosen()
         # The first examples are taken in as they come: as long as there is little to know, nothing waits.
-        rows = max(1, min(self._knobs.rows if turned < 0 else HURRIED, past.seen // 40))
+        rows = max(1, min(self._knobs.rows if turned < 0 else HURRIED, past.seen // AGE))
         if self._counts[0] >= rows:
             self._take_in(past, min(int(self._counts[0]), past.keep // 2))
             self._counts[0] = 0
@@ -107,10 +112,6 @@ class LeastSquares:
         self._covariance *= root[:, :, None] * root[:, None, :]
 
     def _take_in(self, past: Past, count: int) -> None:
-        solver = self._solver(past.channels)
-        if solver is not None:
-            self._counts[2] += solver.take(past, count, *self._renewed(count))
-            return
         horizon, knobs = self._horizon, self._knobs
         x = self._layout.build(self._view(past), horizon, count)  # (G, k, n)
         labels, known = self._labels(past, count)  # (G, k, m) each
@@ -218,11 +219,15 @@ class LeastSquares:
             "due": self._due,
         }
 
+    def native(self, past: Past) -> Place | None:
+        """As `Group.native`."""
+        solver = self._solver(past.channels)
+        return None if solver is None else ("least squares", solver.address())
+
     def _solver(self, channels: int) -> Solver | None:
         """The same in C, where it can be had."""
         library, knobs = self._native.library, self._knobs
         if self._native.made is None and library is not None:
-            names = ("covariance", "weights", "rounded", "error", "errors", "clip", "lift")
-            arrays = {name: getattr(self, f"_{name}") for name in names}
+            arrays = self.arrays() | {"clip": self._clip, "lift": self._lift}
             self._native.made = Solver(library, self._layout, channels, self._horizon, arrays, knobs)
         return self._native.made

@@ -18,11 +18,15 @@ from natsr.native import build
 _P, _I, _D = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 Fields: TypeAlias = list[tuple[str, type]]
 MOST = 4  # kinds of waves
+#: As `enum kind` in experts.h.
+KINDS = ("last value", "seasonal", "means", "medians", "analogs", "smooth", "least squares")
+#: One of these and where C finds it.
+Place: TypeAlias = tuple[str, int]
 T = TypeVar("T")
 address = ctypes.addressof
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "rls_room": (_I, [_P, _I]),
-    "rls_take": (ctypes.c_int, [_P, _P, _I, _I, _I]),
+    "rls_observe": (None, [_P, _P]),
     "rls_forecast": (None, [_P, _P, _P]),
     "onestep_room": (_I, [_P]),
     "onestep_learn": (ctypes.c_int, [_P, _P, _P, _I, _D]),
@@ -34,7 +38,9 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "blend_learn": (None, [_P, _P]),
     "blend_mix": (None, [_P, _P, _P]),
     "blend_forecast": (None, [_P, _P]),
-    "medians_forecast": (None, [_P, _P, _I, _P]),
+    "medians_forecast": (None, [_P, _P, _P]),
+    "groups_run": (None, [_P, _I, _P]),
+    "swing_look": (None, [_P, _P]),
     "analogs_observe": (None, [_P, _P]),
     "analogs_forecast": (None, [_P, _P, _P]),
     "means_move": (None, [_P, _P]),
@@ -53,7 +59,7 @@ class Rows(ctypes.Structure):
     seen: int
     _fields_: ClassVar[Fields] = [
         *_fields(_P, "raw clean known swing square changes row even"),
-        *_fields(_P, "calm cross drift jump start low high age away ended lasted lift begin shift sorted"),
+        *_fields(_P, "calm cross drift jump start low high age away ended lasted lift begin shift sorted turned"),
         *_fields(_I, "channels keep end seen horizon memory"),
     ]
 
@@ -77,9 +83,9 @@ class Regression(ctypes.Structure):
 
     calendar: Calendar
     _fields_: ClassVar[Fields] = [
-        *_fields(_I, "groups size heads outputs horizon shared even"),
+        *_fields(_I, "groups size heads outputs horizon shared even block"),
         *_fields(_D, "forgetting ridge strength"),
-        *_fields(_P, "covariance weights rounded error errors clip lift work plus minus sign"),
+        *_fields(_P, "covariance weights rounded error errors clip lift counts due work plus minus sign"),
         *_fields(_I, "one at"),
         ("calendar", Calendar),
     ]
@@ -115,8 +121,25 @@ class Season(ctypes.Structure):
 class Running(ctypes.Structure):
     """`means` in experts.h."""
 
-    horizon: int
-    _fields_: ClassVar[Fields] = _fields(_I, "kinds horizon") + _fields(_P, "rates mean count")
+    _fields_: ClassVar[Fields] = _fields(_I, "kinds") + _fields(_P, "rates mean count")
+
+
+class Middles(ctypes.Structure):
+    """`medians` in experts.h."""
+
+    _fields_: ClassVar[Fields] = _fields(_I, "kinds") + _fields(_P, "rows")
+
+
+class Swings(ctypes.Structure):
+    """`swings` in experts.h."""
+
+    _fields_: ClassVar[Fields] = _fields(_P, "period usual since unit")
+
+
+class Member(ctypes.Structure):
+    """`group` in experts.h."""
+
+    _fields_: ClassVar[Fields] = [*_fields(_I, "kind"), *_fields(_P, "of out")]
 
 
 class Alike(ctypes.Structure):
@@ -146,10 +169,12 @@ class Blending(ctypes.Structure):
     _fields_: ClassVar[Fields] = [
         *_fields(_I, "experts horizon channels slots layers choices near"),
         *_fields(_P, "rules now waiting mixed guarded ready square errors reach loss share change changes shares"),
-        *_fields(_P, "recent readiness forecasts answers gained singles work"),
+        *_fields(_P, "recent readiness hint_error hint_cross hint_square hint_loss hint_count"),
+        *_fields(_P, "forecasts answers gained singles work"),
         *_fields(_D, "tiny noise mix_wild mix_rate mix_young power_pace power_far power_barely"),
         *_fields(_D, "fade proof doubt guard_wild guard_rate guard_young guard_recent guard_most guard_barely"),
-        *_fields(_D, "error_rate error_wild error_young far reach_fade largest"),
+        *_fields(_D, "error_rate error_wild error_young error_least far reach_fade largest"),
+        *_fields(_D, "hint_fade hint_wild hint_ridge hint_least"),
     ]
 
 

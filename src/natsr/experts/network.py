@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr.experts.layouts import Waves
-from natsr.experts.native import Native, Network, address, at, fill
+from natsr.experts.native import Native, Network, Place, address, at, fill
 from natsr.experts.past import Array, Arrays, Past
 
 Single = npt.NDArray[np.float32]
@@ -236,6 +236,10 @@ class OneStep:
             fill(made, work=room)
             self._native.made = made, room
         return 0 if self._native.made is None else address(self._native.made[0])
+
+    def native(self, past: Past) -> Place | None:
+        """It is asked from here."""
+        return None
 
     def arrays(self) -> Arrays:
         """Weights, Adam's averages, and the rows kept."""

@@ -15,6 +15,7 @@ from natsr.aggregate import Layers, Power
 from natsr.experts.base import Group
 from natsr.experts.blend import Blend
 from natsr.experts.correct import Correction
+from natsr.experts.crew import Crew
 from natsr.experts.guard import Guard
 from natsr.experts.native import Native
 from natsr.experts.past import LARGEST, Array, Arrays, Past
@@ -32,8 +33,8 @@ FADE = 0.999
 class Clock(Protocol):
     """Periods that experts share."""
 
-    def look(self, past: Past) -> None:
-        """A row has come: perhaps look for periods anew."""
+    def look(self, past: Past) -> bool:
+        """A row has come: perhaps look for periods anew. Whether one is another now."""
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
@@ -73,6 +74,7 @@ class Panel:
         self._power = last if isinstance(last, Power) else None
         self._turn = Turn(past, horizon)
         self._native = Native[Blend](Blend.fits(mixture))
+        self._crew = Native[Crew]()
 
     def advance(self, row: Array) -> None:
         """Take the next row `(C,)`, NaN where missing: learn from it, then forecast from it."""
@@ -86,13 +88,12 @@ class Panel:
                 self._turn.look(self._power)
             if self._turn.leaning:
                 self.mixture.lean(self._turn.leaning)
-            self._complete()
-        self.clock.look(past)
-        out, place = self._now, 0
-        for group in self.groups:
+        if self.clock.look(past):
+            self._crew.made = None
+        out = self._now
+        for group, answer in self._ask(past):
             group.observe(past)
-            group.forecast(past, out[place : place + len(group.names)])
-            place += len(group.names)
+            group.forecast(past, answer)
         blend = self._blend()
         if blend is not None:
             blend.forecast(past)
@@ -101,6 +102,14 @@ class Panel:
         self._waiting[slot], self._ready[slot] = out, self._guard.ready
         self._mixed[slot] = self.mixture.mixed(self._waiting[slot])
         self._guarded[slot] = self._guard.mean(past.last(1), self._mixed[slot, 0].astype(np.float64))
+
+    def _ask(self, past: Past) -> list[tuple[Group, Array]]:
+        """Let the experts that C has take the row in and forecast; the others, and where their forecasts go."""
+        crew = self._crew.made
+        if crew is None:
+            crew = self._crew.made = Crew(self._crew.library, self.groups, past, self._now)
+        crew.run(past)
+        return crew.others
 
     def _hold(self, out: Array) -> None:
         """Nothing that is not a number, nothing far beyond what the stream has done of late."""
@@ -125,6 +134,7 @@ class Panel:
         self.mixture.update(forecasts, mixed, truth)
         self._guard.update(forecasts[0].astype(np.float64), mixed[0].astype(np.float64), truth, self._ready[origins])
         self._measure(self._guarded[origins, self._steps], forecasts[0], truth)
+        self._complete()
 
     def _complete(self) -> None:
         """The row is the last label of the oldest of the forecasts that wait."""
@@ -157,7 +167,9 @@ class Panel:
             arrays: Arrays = {name: getattr(self, f"_{name}") for name in own}
             arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
             arrays |= {"recent": held["recent"], "readiness": held["ready"]}
-            limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "far": FAR, "reach_fade": FADE}
+            arrays |= {f"hint_{name}": values for name, values in self._correction.arrays().items()}
+            limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "error_least": FLOOR}
+            limits |= {"far": FAR, "reach_fade": FADE}
             self._native.made = Blend(library, self.mixture, arrays, limits)
         return self._native.made
 
@@ -187,8 +199,13 @@ class Panel:
         mean[0] += float((1 - share).mean())
         return dict(zip(self.names, mean.tolist(), strict=True))
 
+    def reload(self) -> None:
+        """The arrays have been written to."""
+        self.past.reload()
+        self._crew.made = None  # periods may be others
+
     def arrays(self) -> dict[str, Arrays]:
-        """What must be carried on, part by part, to be written to in place."""
+        """What must be carried on, part by part, to be written to in place; `reload` after that."""
         own: Arrays = {
             "waiting": self._waiting,
             "mixed": self._mixed,

@@ -179,7 +179,7 @@ class Past:
             made = Rows(channels=self.channels, keep=self.keep, horizon=len(jumps.lift), memory=MEMORY)
             fill(made, raw=self._raw, clean=self._clean, known=self._known, swing=self._swing, row=self._row)
             fill(made, square=self._square, changes=self._changes, even=self._even, **jumps.arrays())
-            fill(made, lift=jumps.lift, begin=jumps.begin, shift=jumps.shift, sorted=sorted_rows)
+            fill(made, lift=jumps.lift, begin=jumps.begin, shift=jumps.shift, sorted=sorted_rows, turned=self.turned)
             self._native.made = made, sorted_rows
         made.end, made.seen = self._end, self.seen
         return ctypes.addressof(made)

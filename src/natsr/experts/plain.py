@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from natsr.experts.native import Native, Running, Season, address, at, fill
+from natsr.experts.native import Middles, Native, Place, Running, Season, address, at, fill
 from natsr.experts.past import Array, Arrays, Past
 
 
@@ -19,6 +19,10 @@ class LastValue:
     def forecast(self, past: Past, out: Array) -> None:
         """The newest row, `H` times."""
         out[:] = past.last(1)
+
+    def native(self, past: Past) -> Place | None:
+        """As `Group.native`."""
+        return ("last value", 0)
 
     def arrays(self) -> Arrays:
         """Nothing to carry on."""
@@ -47,12 +51,9 @@ class Seasonal:
 
     def forecast(self, past: Past, out: Array) -> None:
         """Rows a whole number of periods before, the latest that are known."""
-        native = self._native
-        if native.library is not None and out.flags.c_contiguous:
-            if native.made is None:
-                native.made = Season(len(self._steps), self._cycles)
-                fill(native.made, period=self._period)
-            native.library.seasonal_forecast(address(native.made), past.address(), at(out))
+        library = self._native.library
+        if library is not None and out.flags.c_contiguous:
+            library.seasonal_forecast(self._address(), past.address(), at(out))
             return
         period = int(self._period[0])
         place = self._steps % period
@@ -61,6 +62,17 @@ class Seasonal:
         out[1] = whole.mean(0)[place]
         fade = 0.5 ** (self._steps / period)[:, None]
         out[2] = out[0] + fade * (past.last(1) - past.last(1, period))
+
+    def _address(self) -> int:
+        made = self._native.made
+        if made is None:
+            made = self._native.made = Season(len(self._steps), self._cycles)
+            fill(made, period=self._period)
+        return address(made)
+
+    def native(self, past: Past) -> Place | None:
+        """As `Group.native`."""
+        return None if self._native.library is None else ("seasonal", self._address())
 
     def arrays(self) -> Arrays:
         """Nothing to carry on."""
@@ -77,7 +89,7 @@ class Medians:
     def __init__(self, rows: tuple[int, ...]) -> None:
         self.names = tuple(f"median_{count}" for count in rows)
         self._rows = np.array(rows, dtype=np.int64)
-        self._native = Native[None]()
+        self._native = Native[Middles]()
 
     def observe(self, past: Past) -> None:
         """Nothing to learn."""
@@ -86,11 +98,22 @@ class Medians:
         """The medians, of as many rows as there are."""
         library = self._native.library
         if library is not None and out.flags.c_contiguous:
-            library.medians_forecast(past.address(), at(self._rows), len(self._rows), at(out))
+            library.medians_forecast(self._address(), past.address(), at(out))
             return
         for median, rows in zip(out, self._rows.tolist(), strict=True):
             count = min(rows, past.seen)
             median[:] = np.partition(past.last(count), count // 2, axis=0)[count // 2]
+
+    def _address(self) -> int:
+        made = self._native.made
+        if made is None:
+            made = self._native.made = Middles(len(self._rows))
+            fill(made, rows=self._rows)
+        return address(made)
+
+    def native(self, past: Past) -> Place | None:
+        """As `Group.native`."""
+        return None if self._native.library is None else ("medians", self._address())
 
     def arrays(self) -> Arrays:
         """Nothing to carry on."""
@@ -116,7 +139,7 @@ class Means:
         """Move by the newest row."""
         library = self._native.library
         if library is not None:
-            library.means_move(self._address(0), past.address())
+            library.means_move(self._address(), past.address())
             return
         known = past.known_last(1)[0]
         self._count += known
@@ -127,17 +150,20 @@ class Means:
         """The means."""
         library = self._native.library
         if library is not None and out.flags.c_contiguous:
-            library.means_forecast(self._address(out.shape[1]), past.address(), at(out))
+            library.means_forecast(self._address(), past.address(), at(out))
             return
         out[:] = self._mean[:, None]
 
-    def _address(self, horizon: int) -> int:
+    def _address(self) -> int:
         made = self._native.made
         if made is None:
             made = self._native.made = Running(len(self._rates))
             fill(made, rates=self._rates, mean=self._mean, count=self._count)
-        made.horizon = horizon
         return address(made)
+
+    def native(self, past: Past) -> Place | None:
+        """As `Group.native`."""
+        return None if self._native.library is None else ("means", self._address())
 
     def arrays(self) -> Arrays:
         """The means and what they are made of."""

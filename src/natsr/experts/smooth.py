@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from natsr.experts.native import Native, Smoothings, address, at, fill
+from natsr.experts.native import Native, Place, Smoothings, address, at, fill
 from natsr.experts.past import Array, Arrays, Even, Flags, Past, View
 
 #: Degrees of freedom at which a score is the error itself, to the last digits.
@@ -76,8 +76,7 @@ class Smooth:
 
     def observe(self, past: Past) -> None:
         """Move everything by the score of the newest row."""
-        if int(self._period[0]) != int(self._current[0]):
-            self._restart(past)
+        self._keep_up(past)
         if self._native.library is not None:
             self._native.library.smooth_move(self._address(), past.address())
             return
@@ -108,9 +107,11 @@ class Smooth:
     def _view(self, past: Past) -> View:
         return Even(past) if self._even else past
 
-    def _restart(self, past: Past) -> None:
-        """Another period: the seasons are learned anew, from the rows that are there."""
+    def _keep_up(self, past: Past) -> None:
+        """With another period the seasons are learned anew, from the rows that are there."""
         period = int(self._period[0])
+        if period == int(self._current[0]):
+            return
         self._current[:] = (period, 0)
         self._season[:], self._rows[:] = 0.0, 0.0
         rows = min(past.seen - 1, past.keep - 1, 4 * period)
@@ -131,6 +132,11 @@ class Smooth:
         out += self._sums * self._trend[:, None]
         if self._even:
             out += past.jumps.lift
+
+    def native(self, past: Past) -> Place | None:
+        """As `Group.native`."""
+        self._keep_up(past)
+        return None if self._native.library is None else ("smooth", self._address())
 
     def _address(self) -> int:
         """Where compiled code finds all this."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from natsr.experts.columns import Columns, Period
 from natsr.experts.native import Regression, at, fill
-from natsr.experts.past import Arrays, Past
+from natsr.experts.past import Array, Arrays, Past
 
 
 class Source(Protocol):
@@ -36,12 +36,12 @@ class Learning(Protocol):
         """Of each coefficient."""
 
     @property
+    def rows(self) -> int:
+        """Taken in at once."""
+
+    @property
     def even(self) -> bool:
         """Whether from rows without jumps."""
-
-
-#: Rows that there is room for from the first block on: blocks grow with the stream, what is held should not.
-ROOM = 40
 
 
 class Solver:
@@ -70,34 +70,34 @@ class Solver:
         each = horizon * (channels if source.shared else 1)
         self._made = Regression(groups, size, outputs // each, each, horizon, int(source.shared), int(knobs.even))
         self._made.forgetting, self._made.ridge = knobs.forgetting, knobs.ridge
-        self._made.strength = math.sqrt(knobs.ridge / 2)
+        self._made.strength, self._made.block = math.sqrt(knobs.ridge / 2), knobs.rows
         fill(self._made, **arrays)
         self._address = ctypes.addressof(self._made)
         self._kept = [*arrays.values()]  # as long as their addresses are
         self._key: tuple[int, ...] | None = None
-        self._room = 0
+        # The rows of a block and of the ridge that fades meanwhile, and what was left of it before.
+        most = knobs.rows + math.ceil(size * knobs.rows * -math.log2(knobs.forgetting)) + 1
+        self._work: Array | None = None
+        self._room = min(most, knobs.rows + size)
 
-    def take(self, past: Past, count: int, first: int, due: int) -> int:
-        """Take a block of `count` origins in and give `due` coefficients their ridge back; how many began again."""
-        self._prepare(count + due)
-        again: int = self._library.rls_take(self._address, past.address(), count, first, due)
-        return again
+    def observe(self, past: Past) -> None:
+        """Count the example that the newest row completes; take a block of them in when it is full."""
+        self._library.rls_observe(self.address(), past.address())
 
     def forecast(self, past: Past, out: int) -> None:
         """Write the forecasts of the heads, `(heads, H, C)`, to an address."""
-        self._prepare(1)
-        self._library.rls_forecast(self._address, past.address(), out)
+        self._library.rls_forecast(self.address(), past.address(), out)
 
-    def _prepare(self, rows: int) -> None:
-        """Columns for the periods of now, and room for so many rows."""
+    def address(self) -> int:
+        """Where compiled code finds all this, with the columns for the periods of now."""
         key = tuple([int(period[0]) for period in self._source.periods])
         if key != self._key:
             self._describe(self._source.columns(self._channels))
             self._key = key
-        if rows > self._room:
-            rows = max(rows, ROOM)
-            self._work = np.zeros(self._library.rls_room(self._address, rows))
-            self._made.work, self._room = at(self._work), rows
+        if self._work is None:
+            self._work = np.zeros(self._library.rls_room(self._address, self._room))
+            self._made.work = at(self._work)
+        return self._address
 
     def _describe(self, columns: Columns) -> None:
         places = columns.places

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from natsr.experts.native import Native, Swings, address, fill
 from natsr.experts.past import Arrays, Past
 
 #: Rows that both are measured over, at least: whole seasons.
@@ -48,9 +49,17 @@ class Swing:
         self._usual = np.zeros((2, channels))  # both numbers' means of late
         self._since = np.zeros(channels)  # rows since they began
         self._unit = np.zeros(channels)  # the distance that waves of size 1 belong to; 0 if never needed
+        self._native = Native[Swings]()
 
     def look(self, past: Past) -> None:
         """A row has come: write down by what the waves of this origin are multiplied, if not as the row before."""
+        native = self._native
+        if native.library is not None:
+            if native.made is None:
+                native.made = Swings()
+                fill(native.made, period=self._period, **self.arrays())
+            native.library.swing_look(address(native.made), past.address())
+            return
         season = int(self._period[0])
         span = season * -(-SPAN // season)
         if season < 2 or past.seen < span:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from natsr.experts.native import Place
 from natsr.experts.past import Array, Arrays, Past
 from natsr.forecasters.base import Forecaster, Progress
 from natsr.streams import Rows, Windows
@@ -104,6 +105,10 @@ class Member:
             if self._ready[0]
             else past.last(1)
         )
+
+    def native(self, past: Past) -> Place | None:
+        """It is asked from here."""
+        return None
 
     def arrays(self) -> Arrays:
         """Whether it speaks; its own state is carried on apart."""

@@ -178,7 +178,7 @@ class Pool(Forecaster):
         self._load_members(state)
         for values, value in found:
             np.copyto(values, value.cpu().numpy(), casting="same_kind")
-        self._panel.past.reload()
+        self._panel.reload()
         row = state.get("row")  # states of 0.7.0 and before have none
         self._ahead, self._row = None, row if isinstance(row, int) else None
 

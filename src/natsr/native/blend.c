@@ -330,6 +330,45 @@ static void measure(const blending *m, const labelled *l)
     }
 }
 
+/* The mean square of a channel's errors, of those of other steps where a step has none yet. */
+static double variance_at(const blending *m, int64_t h, int64_t c)
+{
+    const int64_t C = m->channels;
+    double most = m->square[h * C + c];
+    for (int64_t i = 0; m->errors[h * C + c] == 0 && i < m->horizon; i++)
+        most = larger(most, m->square[i * C + c]);
+    return larger(most, m->error_least);
+}
+
+/* The row is the last label of the oldest of the forecasts that wait: natsr.experts.correct. */
+static void complete(const blending *m, const past *p)
+{
+    const int64_t H = m->horizon, C = m->channels, N = H * C;
+    if (p->seen <= H || H == 1) /* one row ahead there is never an example that is younger than usual */
+        return;
+    const double *guarded = m->guarded + (p->seen - 1 - H) % m->slots * N, *raw = p->raw + (p->end - H) * C;
+    const uint8_t *known = p->known + (p->end - H) * C;
+    const double fade = m->hint_fade, fresh = 1 - fade;
+    double mean = 0;
+    for (int64_t i = 0; i < N; i++)
+        mean += m->hint_square[i] / (double)N;
+    for (int64_t c = 0; c < 2 * C; c++)
+        m->hint_loss[c] *= fade;
+    for (int64_t h = 0; h < H; h++)
+        for (int64_t c = 0; c < C; c++) {
+            const int64_t i = h * C + c;
+            const double limit = m->hint_wild * sqrt(variance_at(m, h, c)), before = m->hint_error[i];
+            const double newest = known[i] ? held(held(raw[i] - guarded[i], m->largest), limit) : 0.0;
+            const double slope = m->hint_cross[i] / (m->hint_square[i] + m->hint_ridge * mean + m->hint_least);
+            m->hint_loss[c] += fabs(newest);
+            m->hint_loss[C + c] += fabs(newest - slope * before);
+            m->hint_cross[i] += fresh * (newest * before - m->hint_cross[i]);
+            m->hint_square[i] += fresh * (before * before - m->hint_square[i]);
+            m->hint_error[i] = newest;
+        }
+    *m->hint_count += 1;
+}
+
 /* ---- a row ------------------------------------------------------------------------------------------------------ */
 
 /* The newest row is a label of each of the last H origins. */
@@ -342,6 +381,7 @@ void blend_learn(const blending *m, const past *p)
     learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed, l.truth);
     choose(m, &l);
     measure(m, &l);
+    complete(m, p);
 }
 
 /* Nothing that is not a number, nothing far beyond what the stream has done of late. */

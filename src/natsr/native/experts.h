@@ -18,6 +18,7 @@ typedef struct {
     double *calm, *cross, *drift, *jump, *start, *low, *high; /* (C) */
     int64_t *age, *away, *ended, *lasted;                     /* (C), (C), (C), (memory, C) */
     double *lift, *begin, *shift, *sorted;                    /* (H, C), (H, C), (C), (keep) */
+    const int64_t *turned;                                    /* rows since the stream turned, or -1 */
     int64_t channels, keep, end, seen, horizon, memory;
 } past;
 
@@ -42,11 +43,14 @@ typedef struct {
 /* natsr.experts.least_squares. */
 typedef struct {
     int64_t groups, size, heads, outputs, horizon, shared, even;
+    int64_t block; /* rows that are taken in at once */
     double forgetting, ridge, strength;
     double *covariance, *weights;
     float *rounded;
     double *error, *errors;
     const double *clip, *lift;
+    int64_t *counts; /* rows that wait, the next coefficient whose ridge is given back, fresh starts */
+    double *due;     /* such coefficients */
     double *work;
     columns x;
 } rls;
@@ -68,10 +72,15 @@ typedef struct {
 } seasonal;
 
 typedef struct {
-    int64_t kinds, horizon;
+    int64_t kinds;
     const double *rates;  /* (S) */
     double *mean, *count; /* (S, C), (C) */
 } means;
+
+typedef struct {
+    int64_t kinds;
+    const int64_t *rows; /* (kinds) */
+} medians;
 
 /* natsr.experts.analogs. */
 typedef struct {
@@ -85,6 +94,20 @@ typedef struct {
     double *work;                                     /* `room` in analogs.c */
     double largest;
 } analogs;
+
+/* One of the above: what it is, where, and where its forecasts go. */
+enum kind { LAST_VALUE, SEASONAL, MEANS, MEDIANS, ANALOGS, SMOOTH, LEAST_SQUARES }; /* KINDS in natsr.experts.native */
+typedef struct {
+    int64_t kind;
+    const void *of;
+    double *out; /* (its experts, H, C) */
+} group;
+
+/* natsr.experts.swing. */
+typedef struct {
+    const int64_t *period;
+    double *usual, *since, *unit; /* (2, C), (C), (C) */
+} swings;
 
 /* natsr.aggregate.MLPoly in float32; with a power, natsr.aggregate.Power. */
 typedef struct {
@@ -107,12 +130,14 @@ typedef struct {
     double *change, *changes;        /* of the guard, (H, C) */
     const double *shares;
     double *recent, *readiness; /* of the guard: (2, C), (C) */
+    double *hint_error, *hint_cross, *hint_square, *hint_loss, *hint_count; /* of natsr.experts.correct: (H, C), three times, (2, C), (1) */
     float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (1 + K, H, C), (E, H, C), (6, H + 2 near, C) */
     double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
     double power_pace, power_far, power_barely;
     double fade, proof, doubt, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
-    double error_rate, error_wild, error_young, far, reach_fade, largest;
+    double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
+    double hint_fade, hint_wild, hint_ridge, hint_least;
 } blending;
 
 /* natsr.experts.network. */
@@ -141,12 +166,14 @@ EXPORT void means_move(const means *s, const past *p);
 EXPORT void means_forecast(const means *s, const past *p, double *out);
 EXPORT void analogs_observe(const analogs *s, const past *p);
 EXPORT void analogs_forecast(const analogs *s, const past *p, double *out);
-EXPORT void medians_forecast(const past *p, const int64_t *rows, int64_t kinds, double *out);
+EXPORT void medians_forecast(const medians *s, const past *p, double *out);
+EXPORT void groups_run(const group *groups, int64_t count, const past *p);
+EXPORT void swing_look(const swings *s, const past *p);
 EXPORT void blend_learn(const blending *m, const past *p);
 EXPORT void blend_mix(const blending *m, const float *forecasts, float *to);
 EXPORT void blend_forecast(const blending *m, const past *p);
 EXPORT int64_t rls_room(const rls *s, int64_t rows);
-EXPORT int rls_take(const rls *s, const past *p, int64_t count, int64_t first, int64_t due);
+EXPORT void rls_observe(const rls *s, const past *p);
 EXPORT void rls_forecast(const rls *s, const past *p, double *out);
 
 #endif

@@ -103,16 +103,16 @@ void means_forecast(const means *s, const past *p, double *out)
 {
     const int64_t C = p->channels;
     for (int64_t k = 0; k < s->kinds; k++)
-        for (int64_t h = 0; h < s->horizon; h++, out += C)
+        for (int64_t h = 0; h < p->horizon; h++, out += C)
             memcpy(out, s->mean + k * C, (size_t)C * sizeof(double));
 }
 
 /* (kinds, H, C): the medians of the last rows, as many as there are. */
-void medians_forecast(const past *p, const int64_t *rows, int64_t kinds, double *out)
+void medians_forecast(const medians *s, const past *p, double *out)
 {
     const int64_t C = p->channels, each = p->horizon * C;
-    for (int64_t k = 0; k < kinds; k++, out += each) {
-        const int64_t count = rows[k] < p->seen ? rows[k] : p->seen;
+    for (int64_t k = 0; k < s->kinds; k++, out += each) {
+        const int64_t count = s->rows[k] < p->seen ? s->rows[k] : p->seen;
         for (int64_t c = 0; c < C; c++) {
             for (int64_t i = 0; i < count; i++)
                 p->sorted[i] = p->raw[(p->end - 1 - i) * C + c];

@@ -3,7 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-static const double WILD = 20.0, SIZE_RATE = 0.005, YOUNG = 20; /* as in natsr.experts.least_squares */
+static const double WILD = 20.0, SIZE_RATE = 0.005, YOUNG = 20, TINY = 1e-30; /* as in natsr.experts.least_squares */
+static const double LOOSER = 4.0;                                             /* as in natsr.experts.turn */
+static const int64_t WINDOW = 60, HURRIED = 4, AGE = 40;
 
 int64_t wave_count(const waves *x)
 {
@@ -142,18 +144,22 @@ static void judge(const rls *s, const past *p, int64_t g, int64_t count, const p
     }
 }
 
-/* Rows of the ridge, as observations of zero, after `count` others. */
-static void add_ridge(const rls *s, int64_t g, int64_t count, int64_t first, int64_t due, double *x, double *error)
+/* Rows of the ridge, as observations of zero, after `count` others. Their regressors have one number each that is not
+ * zero, so a product with one is a row or a column, and the covariance need not be gone through for it. */
+static void add_ridge(const rls *s, int64_t g, int64_t count, int64_t first, int64_t due, const parts *w)
 {
-    const int64_t m = s->heads * s->outputs, ldm = whole(m), ldn = whole(s->size);
-    for (int64_t r = 0; r < due; r++) {
-        const int64_t place = (first + r) % s->size;
-        const double *weights = s->weights + (g * s->size + place) * m;
-        double *to = error + (count + r) * ldm;
-        memset(x + (count + r) * ldn, 0, (size_t)s->size * sizeof(double));
-        x[(count + r) * ldn + place] = s->strength;
+    const int64_t n = s->size, m = s->heads * s->outputs, ldn = whole(n), ldm = whole(m), ldk = whole(count + due);
+    for (int64_t r = count; r < count + due; r++) {
+        const int64_t place = (first + r - count) % n;
+        const double *weights = s->weights + (g * n + place) * m, *covariance = s->covariance + (g * n + place) * n;
         for (int64_t i = 0; i < m; i++)
-            to[i] = -s->strength * weights[i];
+            w->moved[r * ldm + i] = -s->strength * weights[i];
+        for (int64_t i = 0; i < n; i++)
+            w->half[r * ldn + i] = s->strength * covariance[i];
+        for (int64_t i = n; i < ldn; i++)
+            w->half[r * ldn + i] = 0.0;
+        for (int64_t i = 0; i <= r; i++) /* on and above the diagonal: no more is read of it */
+            w->inner[i * ldk + r] = s->strength * w->half[i * ldn + place];
     }
 }
 
@@ -168,15 +174,15 @@ static int prepare(const rls *s, const past *p, int64_t g, int64_t count, int64_
         regressor(s, p, g, s->horizon + count - 1 - r, w->waves + r * wide, wide, w->x + r * ldn);
     multiply(w->x, ldn, count, n, s->weights + g * n * m, m, m, moved, ldm, w->beside);
     judge(s, p, g, count, w, moved);
-    add_ridge(s, g, count, first, due, w->x, moved);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t r = 0; r < count; r++)
+            w->turned[i * ldk + r] = w->x[r * ldn + i];
+    multiply(w->x, ldn, count, n, s->covariance + g * n * n, n, n, half, ldn, w->beside);
+    multiply(half, ldn, count, n, w->turned, ldk, count, w->inner, ldk, w->beside);
+    add_ridge(s, g, count, first, due, w);
     for (int64_t r = 0; r < k; r++)
         for (int64_t i = m; i < ldm; i++)
             moved[r * ldm + i] = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t r = 0; r < k; r++)
-            w->turned[i * ldk + r] = w->x[r * ldn + i];
-    multiply(w->x, ldn, k, n, s->covariance + g * n * n, n, n, half, ldn, w->beside);
-    multiply(half, ldn, k, n, w->turned, ldk, k, w->inner, ldk, w->beside);
     for (int64_t r = 0; r < k; r++)
         w->inner[r * ldk + r] += forget;
     if (!factor(w->inner, ldk, k))
@@ -202,7 +208,7 @@ static void restart(const rls *s, int64_t g)
 
 /* Take `count` origins in, the newest whose labels are all there, and give `due` coefficients their ridge back. Where
  * rounding has spoiled a covariance, or a value is beyond all bounds, a group begins again; how many did comes back. */
-int rls_take(const rls *s, const past *p, int64_t count, int64_t first, int64_t due)
+static int rls_take(const rls *s, const past *p, int64_t count, int64_t first, int64_t due)
 {
     const int64_t n = s->size, m = s->heads * s->outputs, k = count + due, wide = wave_count(&s->x.calendar);
     const double forget = pow(s->forgetting, (double)count);
@@ -221,6 +227,43 @@ int rls_take(const rls *s, const past *p, int64_t count, int64_t first, int64_t 
         shrink(w.half, whole(n), n, k, forget, s->covariance + g * n * n);
     }
     return again;
+}
+
+/* Let the rows so far count a fraction; but no coefficient becomes freer than the ridge lets it be by itself. */
+static void loosen(const rls *s)
+{
+    const int64_t n = s->size;
+    double *root = s->work;
+    for (int64_t g = 0; g < s->groups; g++) {
+        double *covariance = s->covariance + g * n * n;
+        for (int64_t i = 0; i < n; i++) {
+            const double free = LOOSER / s->ridge / fmax(covariance[i * n + i], TINY);
+            root[i] = sqrt(free < 1 ? 1 : free > LOOSER ? LOOSER : free);
+        }
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++)
+                covariance[i * n + j] *= root[i] * root[j];
+    }
+}
+
+/* Count the example that the newest row completes; take a block of them in when it is full. The first are taken in as
+ * they come. */
+void rls_observe(const rls *s, const past *p)
+{
+    if (p->seen <= s->horizon)
+        return;
+    const int64_t turned = *p->turned, block = turned < 0 ? s->block : HURRIED, young = p->seen / AGE;
+    if (turned == WINDOW + s->horizon)
+        loosen(s);
+    if (++s->counts[0] < (block < young ? block : young < 1 ? 1 : young))
+        return;
+    const int64_t count = s->counts[0] < p->keep / 2 ? s->counts[0] : p->keep / 2, first = s->counts[1];
+    *s->due += (double)(s->size * count) * -log(s->forgetting) / M_LN2;
+    const int64_t due = *s->due < (double)s->size ? (int64_t)*s->due : s->size;
+    *s->due -= (double)due;
+    s->counts[0] = 0;
+    s->counts[1] = (first + due) % s->size;
+    s->counts[2] += rls_take(s, p, count, first, due);
 }
 
 /* ---- forecasting ------------------------------------------------------------------------------------------------ */
