@@ -12,8 +12,10 @@ INLINE void tile(const int mr, const int nv, const double *a, long lda, long K, 
     for (long k = 0; k < K; k++) {
         dvec bv[DN];
 #pragma GCC unroll 4
-        for (int j = 0; j < nv; j++)
+        for (int j = 0; j < nv; j++) {
+            __builtin_prefetch(b + (k + 12) * ldb + j * DL);
             bv[j] = ldd(b + k * ldb + j * DL);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < mr; r++) {
             const double s = a[r * lda + k];
