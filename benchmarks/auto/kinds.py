@@ -234,6 +234,8 @@ def compared(name: str, seed: int, horizon: int) -> dict[str, float]:
     pool = panel(Task(WINDOW, horizon, values.shape[1], season=SEASON), "cheap")
     total, experts = 0.0, np.zeros(len(pool.names))
     for row in range(ROWS - horizon):
+        if row == first:
+            pool.settle()
         pool.advance(values[row])
         if row >= first - 1:
             ahead = values[row + 1 : row + 1 + horizon]

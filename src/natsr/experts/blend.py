@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from natsr import aggregate
 from natsr.aggregate import Layers, MLPoly, Power
-from natsr.experts import correct, guard
+from natsr.experts import correct, guard, ledger
 from natsr.experts.native import Blending, Rule, address, at, fill
 from natsr.experts.past import LARGEST, Arrays, Past
 
@@ -69,6 +69,11 @@ class Blend:
             "hint_wild": correct.WILD,
             "hint_ridge": correct.RIDGE,
             "hint_least": correct.LEAST,
+            "bank_allowed": ledger.ALLOWED,
+            "bank_start": ledger.START,
+            "bank_believed": ledger.believed(horizon),
+            "bank_fade": ledger.FADE,
+            "bank_young": ledger.YOUNG,
         }
         for name, number in numbers.items():
             setattr(made, name, number)

@@ -33,6 +33,11 @@ DOUBT = 2.0
 RECENT, MOST, BARELY = 0.6, 5.0, 1e-12
 
 
+def part_of_the_way(last: Array, goal: Array, share: Array) -> Array:
+    """Exactly the one or the other where the share is 0 or 1, however wild the last value."""
+    return np.where(share == 1, goal, (1 - share) * last + share * goal)
+
+
 def doubt(horizon: int) -> float:
     """Usual changes by which a share of 1 must be better, beside `PROOF`."""
     return DOUBT * (math.sqrt(horizon) - 1)
@@ -52,10 +57,6 @@ class Guard:
         self._doubt = doubt(shape[0])
         self._square, self._count = np.zeros(shape), np.zeros(shape)  # of changes, and how many are in it
         self.share = np.ones(shape)
-
-    def mean(self, last: Array, mixture: Array) -> Array:
-        """The forecast; exactly the one or the other where the share is 0 or 1, however wild the last value."""
-        return np.where(self.share == 1, mixture, (1 - self.share) * last + self.share * mixture)
 
     def update(self, last: Array, mixture: Array, truth: Array, ready: Array) -> None:
         """Learn what each share would have lost.
@@ -78,13 +79,15 @@ class Guard:
         self._recent += np.abs(np.stack([ahead, ahead - gap])).sum(1)
         worse = (self._recent[1] + BARELY) / (self._recent[0] + BARELY)
         self.ready[:] = np.clip((MOST - worse) / (MOST - 1), 0.0, 1.0)
-        shares = SHARES[:, None, None]
         self._loss *= DISCOUNT
-        self._loss += np.abs(ahead - np.concatenate([shares * gap, (ready * gap)[None]]))
+        self._loss += np.abs(ahead - np.concatenate([SHARES[:, None, None] * gap, (ready * gap)[None]]))
+        np.copyto(self.share, self.shares(self.ready))
+
+    def shares(self, ready: Array) -> Array:
+        """What has proven best, `(H, C)`, for an origin with these ready shares, `(C,)`."""
         proof = PROOF * self._loss[0] + self._doubt * np.sqrt(self._square)
-        needed = self._loss + np.append(shares, 1.0)[:, None, None] * proof
-        best = needed.argmin(0)
-        np.copyto(self.share, np.where(best < len(SHARES), SHARES[np.minimum(best, len(SHARES) - 1)], self.ready))
+        best = (self._loss + np.append(SHARES, 1.0)[:, None, None] * proof).argmin(0)
+        return np.where(best < len(SHARES), SHARES[np.minimum(best, len(SHARES) - 1)], ready)
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""

@@ -16,7 +16,8 @@ from natsr.experts.base import Group
 from natsr.experts.blend import Blend
 from natsr.experts.correct import Correction
 from natsr.experts.crew import Crew
-from natsr.experts.guard import Guard
+from natsr.experts.guard import Guard, part_of_the_way
+from natsr.experts.ledger import Ledger
 from natsr.experts.native import Native
 from natsr.experts.past import LARGEST, Array, Arrays, Past
 from natsr.experts.turn import Turn
@@ -66,6 +67,7 @@ class Panel:
         self._guarded = np.zeros((self._slots, horizon, channels))  # the answer after the guard
         self._ready = np.ones((self._slots, channels))  # the guard's, by origin
         self._guard = Guard((horizon, channels))
+        self._ledger = Ledger((horizon, channels))
         self._correction = Correction((horizon, channels))
         self._square = np.zeros((horizon, channels))  # mean square of the errors
         self._errors = np.zeros((horizon, channels))  # how many are in it
@@ -101,7 +103,9 @@ class Panel:
         self._hold(out)
         self._waiting[slot], self._ready[slot] = out, self._guard.ready
         self._mixed[slot] = self.mixture.mixed(self._waiting[slot])
-        self._guarded[slot] = self._guard.mean(past.last(1), self._mixed[slot, 0].astype(np.float64))
+        wanted = part_of_the_way(past.last(1), self._mixed[slot, 0].astype(np.float64), self._guard.share)
+        self._ledger.stake(past, wanted, self._guarded)
+        self._guarded[slot] = part_of_the_way(past.last(1), wanted, self._ledger.free)
 
     def _ask(self, past: Past) -> list[tuple[Group, Array]]:
         """Let the experts that C has take the row in and forecast; the others, and where their forecasts go."""
@@ -132,8 +136,10 @@ class Panel:
         forecasts = self._waiting[origins, :, self._steps].transpose(1, 0, 2)
         mixed = self._mixed[origins, :, self._steps].transpose(1, 0, 2)
         self.mixture.update(forecasts, mixed, truth)
-        self._guard.update(forecasts[0].astype(np.float64), mixed[0].astype(np.float64), truth, self._ready[origins])
-        self._measure(self._guarded[origins, self._steps], forecasts[0], truth)
+        mixture, given = mixed[0].astype(np.float64), self._guarded[origins, self._steps]
+        self._guard.update(forecasts[0].astype(np.float64), mixture, truth, self._ready[origins])
+        self._ledger.take(self.past, mixture, given, truth)
+        self._measure(given, forecasts[0], truth)
         self._complete()
 
     def _complete(self) -> None:
@@ -167,6 +173,9 @@ class Panel:
             arrays: Arrays = {name: getattr(self, f"_{name}") for name in own}
             arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
             arrays |= {"recent": held["recent"], "readiness": held["ready"]}
+            bank = self._ledger.arrays()
+            arrays |= {"lost": bank["lost"], "earned": bank["earned"], "gained_of": bank["gained"]}
+            arrays |= {"peak": bank["peak"], "free": bank["free"]}
             arrays |= {f"hint_{name}": values for name, values in self._correction.arrays().items()}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "error_least": FLOOR}
             limits |= {"far": FAR, "reach_fade": FADE}
@@ -179,7 +188,8 @@ class Panel:
         if back == 0:
             return np.array(self._guarded[slot])
         mixed = (self._blend() or self.mixture).mixed(self._waiting[slot])[0]
-        mean = self._guard.mean(self.past.last(1, back), mixed.astype(np.float64))
+        share = self._guard.shares(self._ready[slot])  # the ready one as it was there
+        mean = part_of_the_way(self.past.last(1, back), mixed.astype(np.float64), share)
         # Where the labels of the row before have all come, its example is a hint.
         return mean + self._correction.change() if back == len(self._steps) - 1 else mean
 
@@ -193,11 +203,15 @@ class Panel:
         return np.maximum(square, FLOOR)
 
     def weights(self) -> dict[str, float]:
-        """How much of the forecast is each expert's, over all steps and channels; the guard's share is last value's."""
-        share = self._guard.share
+        """How much of the forecast is each expert's, over all steps and channels; what is kept back is last value's."""
+        share = self._guard.share * self._ledger.free
         mean = (share * self.mixture.weights).mean((1, 2))
         mean[0] += float((1 - share).mean())
         return dict(zip(self.names, mean.tolist(), strict=True))
+
+    def settle(self) -> None:
+        """A warm-up is over."""
+        self._ledger.settle()
 
     def reload(self) -> None:
         """The arrays have been written to."""
@@ -217,5 +231,5 @@ class Panel:
         }
         parts = {"panel": own, "past": self.past.arrays(), "clock": self.clock.arrays()}
         parts |= {"mixture": self.mixture.arrays(), "guard": self._guard.arrays()}
-        parts |= {"correction": self._correction.arrays(), "turn": self._turn.arrays()}
+        parts |= {"correction": self._correction.arrays(), "turn": self._turn.arrays(), "ledger": self._ledger.arrays()}
         return parts | {f"group_{number}": group.arrays() for number, group in enumerate(self.groups)}

@@ -3,7 +3,7 @@
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
-by losses, of late; in format 7 there were no analogs, and the guard had five shares.
+by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from natsr.experts.analogs import Analogs
+from natsr.experts.ledger import Ledger
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array
 from natsr.types import State, StateError
@@ -33,7 +34,7 @@ BY_REGRET = 4
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    state = _guarded(_evened(_swung(_mixed(state, panel), panel), panel), panel)
+    state = _accounted(_guarded(_evened(_swung(_mixed(state, panel), panel), panel), panel))
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
@@ -68,6 +69,15 @@ def _guarded(state: State, panel: Panel) -> State:
         torch.ones(part["ready"].shape, dtype=torch.float64) for part in (fresh["guard"], fresh["panel"])
     )
     return {**state, "guard": {**guard, "recent": recent, "ready": ready}, "panel": {**own, "ready": by_origin}}
+
+
+def _accounted(state: State) -> State:
+    """Up to format 8 nobody kept account of what was staked: as if a warm-up had just been over."""
+    guard = state.get("guard")
+    loss = guard.get("loss") if isinstance(guard, dict) else None
+    if "ledger" in state or not isinstance(loss, Tensor) or loss.ndim != 3:
+        return state
+    return {**state, "ledger": _fresh(Ledger.of_losses(loss.cpu().double().numpy()))}
 
 
 def _mixed(state: State, panel: Panel) -> State:

@@ -134,6 +134,7 @@ class Pool(Forecaster):
         for done, row in enumerate(truth, 1):
             self._panel.advance(row)
             progress(done, len(truth), "warm-up")
+        self._panel.settle()
         self._row = stop - 1
         for member in self._members():
             member.warm_up(train, valid, progress)

@@ -380,6 +380,7 @@ void blend_learn(const blending *m, const past *p)
         (m->rules[k].power > 0 ? learn_power : learn_rule)(m, m->rules + k, l.forecasts, l.mixed + (k + 1) * N, l.truth);
     learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed, l.truth);
     choose(m, &l);
+    ledger_take(m, p, l.mixed, l.mean, l.truth);
     measure(m, &l);
     complete(m, p);
 }
@@ -404,6 +405,12 @@ static void hold(const blending *m, const past *p)
         }
 }
 
+/* Exactly the one or the other where the share is 0 or 1, however wild the last value. */
+INLINE double part_of_the_way(double last, double goal, double share)
+{
+    return share == 1 ? goal : (1 - share) * last + share * goal;
+}
+
 /* The experts' forecasts from the newest row: held, kept, mixed. */
 void blend_forecast(const blending *m, const past *p)
 {
@@ -416,8 +423,9 @@ void blend_forecast(const blending *m, const past *p)
     for (int64_t i = 0; i < E * N; i++)
         waiting[i] = (float)m->now[i];
     blend_mix(m, waiting, mixed);
-    for (int64_t i = 0; i < N; i++) {
-        const double share = m->share[i], mixture = (double)mixed[i];
-        guarded[i] = share == 1 ? mixture : (1 - share) * last[i % C] + share * mixture;
-    }
+    for (int64_t i = 0; i < N; i++)
+        guarded[i] = part_of_the_way(last[i % C], (double)mixed[i], m->share[i]);
+    ledger_stake(m, p, guarded);
+    for (int64_t i = 0; i < N; i++)
+        guarded[i] = part_of_the_way(last[i % C], guarded[i], m->free[i % C]);
 }

@@ -1,0 +1,122 @@
+"""The ledger: nothing is staked that has not been earned.
+
+The guard goes by what would have been gained so far. On a stream with few events that is chance: whether a burst of one
+to three rows is over with the next row is a coin's toss, and whoever bets on it is some per cent better or worse than
+the last value after fifty of them. So it is kept account, for each column, of what was staked and what came of it. A
+forecast that lies `d` from the last value can lose `d` more than the last value does, and no more. All that is out at a
+time, over all steps, may lose no more than the column has:
+
+- a five-hundredth of all that the last value has lost, and two usual rows of that to begin with;
+- what the forecasts have gained over the last value, less what they have lost to it;
+- further ahead than one row, `2 - 2 / sqrt(H)` times what the mixture *would* have gained, had it been followed all the
+  time.
+
+What would be too much is staked in part, all steps alike, and as long as the largest stake of late would have been too
+much every stake is made in that part: whoever bets little in full while nothing happens, and a little of much when
+something does, loses what follows from being right in the main. So one row ahead the error in all is never more than that of
+the last value, a five-hundredth and those two rows, on any stream, whatever comes. Further ahead every stake is out for
+many rows, and the third account is there because without it a stream that has just begun, and is forecast well, would
+have to wait for hundreds of rows; what the mixture had been ahead by can then be lost, and once more.
+
+The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, and what
+was gained in it counts up to another five-hundredth.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from natsr.experts.past import LARGEST, Array, Arrays, Past
+
+#: What may be lost to the last value, relative to what it loses, and in usual rows of that.
+ALLOWED, START = 0.002, 2.0
+#: What is kept of the gains of a warm-up, relative to what the last value has lost in it.
+CARRIED = 0.002
+#: What is left one row later of the largest stake.
+FADE = 0.99
+#: Rows whose stakes are free, beside `H`.
+YOUNG = 100
+
+
+def believed(horizon: int) -> float:
+    """How many times what would have been gained may be staked."""
+    return 2 - 2 / math.sqrt(horizon)
+
+
+class Ledger:
+    """The accounts of each column.
+
+    Args:
+        shape: `(H, C)`.
+
+    Attributes:
+        free: The part of the way to where the guard would go that can be paid for, `(C,)`.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._horizon, channels = shape
+        self._lost = np.zeros(channels)  # by the last value
+        self._earned = np.zeros(channels)  # by the forecasts over the last value
+        self._gained = np.zeros(channels)  # by the mixture over the last value, had it been followed
+        self._peak = np.zeros(channels)  # the largest stake of late
+        self.free = np.ones(channels)
+
+    def settle(self) -> None:
+        """A warm-up is over."""
+        np.clip(self._earned, 0.0, CARRIED * self._lost, out=self._earned)
+
+    def take(self, past: Past, mixture: Array, given: Array, truth: Array) -> None:
+        """The newest row is there: what each step of what was forecast of it has brought.
+
+        Args:
+            past: The rows.
+            mixture: What was mixed, `(H, C)`, step `h` from the origin `h` rows before the newest.
+            given: What was forecast.
+            truth: What came; NaN where unknown, or where there was no origin.
+        """
+        known = np.isfinite(truth)
+        last = past.last(self._horizon, 1)[::-1]
+        held = [np.clip(truth - guess, -LARGEST, LARGEST) for guess in (last, given, mixture)]
+        lost, own, mixed = (np.where(known, np.abs(error), 0.0).sum(0) for error in held)
+        self._lost += lost
+        self._gained += lost - mixed
+        if past.seen > YOUNG + self._horizon:
+            self._earned += lost - own
+
+    def stake(self, past: Past, wanted: Array, out: Array) -> None:
+        """How much of the way can be paid for.
+
+        Args:
+            past: The rows.
+            wanted: Where the guard would go from the newest row, `(H, C)`.
+            out: What was forecast from each origin, `(H + 1, H, C)`, row `n` at place `n % (H + 1)`.
+        """
+        horizon, newest = self._horizon, past.seen - 1
+        total = np.minimum(np.abs(wanted - past.last(1)), LARGEST).sum(0)
+        np.maximum(FADE * self._peak, total, out=self._peak)
+        if past.seen <= YOUNG + horizon:
+            self.free[:] = 1.0
+            return
+        own = (ALLOWED + START / past.seen) * self._lost + self._earned
+        bank = own + believed(horizon) * np.maximum(self._gained, 0.0)
+        ago = np.arange(1, horizon)
+        waits = np.arange(horizon) >= ago[:, None]  # steps that have not come
+        stakes = np.abs(out[(newest - ago) % len(out)] - past.last(horizon - 1, 1)[::-1, None])
+        bank -= np.where(waits[:, :, None], np.minimum(stakes, LARGEST), 0.0).sum((0, 1))
+        most = np.where(self._peak > 0, self._peak, 1.0)
+        self.free[:] = np.where(self._peak > bank, np.maximum(bank, 0.0) / most, 1.0)
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        accounts = {"lost": self._lost, "earned": self._earned, "gained": self._gained}
+        return accounts | {"peak": self._peak, "free": self.free}
+
+    @staticmethod
+    def of_losses(loss: npt.NDArray[np.float64]) -> Arrays:
+        """Accounts of a guard that had none: as after a warm-up, by its losses with the last value and the mixture."""
+        last, mixture = loss[0].sum(0), loss[4].sum(0)
+        accounts = {"lost": last, "earned": CARRIED * last, "gained": last - mixture}
+        return accounts | {"peak": np.zeros_like(last), "free": np.ones_like(last)}
