@@ -22,6 +22,7 @@ from natsr import auto
 from natsr.aggregate import Layer, Layers
 from natsr.data.named import load
 from natsr.data.series import prepare
+from natsr.experts.native import Place
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array, Arrays, Past
 
@@ -70,6 +71,10 @@ class Told:
         """As it was."""
         out[:] = self._said[past.seen - 1]
 
+    def native(self, past: Past) -> Place | None:
+        """It is asked from here."""
+        return None
+
     def arrays(self) -> Arrays:
         """Nothing to carry on."""
         return {}
@@ -78,8 +83,9 @@ class Told:
 class Still:
     """No periods are looked for."""
 
-    def look(self, past: Past) -> None:
+    def look(self, past: Past) -> bool:
         """Nothing to look for."""
+        return False
 
     def arrays(self) -> Arrays:
         """Nothing to carry on."""
@@ -102,6 +108,8 @@ def mixed(values: Array, said: Said, names: tuple[str, ...], layers: tuple[Layer
     panel = Panel(Past(channels, 4 * horizon + 64, horizon), Still(), [Told(said, names)], rule, horizon)
     total, count = 0.0, 0
     for row in range(rows - horizon):
+        if row == first + 1:
+            panel.settle()
         panel.advance(values[row])
         if row >= first:
             error = np.abs(panel.mean() - values[row + 1 : row + 1 + horizon])

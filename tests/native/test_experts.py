@@ -322,8 +322,9 @@ def test_mixtures_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, pooli
 class Still:
     """A clock whose periods stay."""
 
-    def look(self, past: Past) -> None:
+    def look(self, past: Past) -> bool:
         """Nothing to look for."""
+        return False
 
     def arrays(self) -> Arrays:
         """Nothing to carry on."""

@@ -71,9 +71,10 @@ class Blend:
             "hint_least": correct.LEAST,
             "bank_allowed": ledger.ALLOWED,
             "bank_start": ledger.START,
-            "bank_believed": ledger.believed(horizon),
             "bank_fade": ledger.FADE,
             "bank_young": ledger.YOUNG,
+            "bank_still": ledger.STILL,
+            "bank_moving": ledger.MOVING,
         }
         for name, number in numbers.items():
             setattr(made, name, number)

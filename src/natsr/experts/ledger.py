@@ -1,6 +1,6 @@
 """The ledger: nothing is staked that has not been earned.
 
-The guard goes by what would have been gained so far. On a stream with few events that is chance: whether a burst of one
+The guard goes by what would have been gained so far. On a column with few events that is chance: whether a burst of one
 to three rows is over with the next row is a coin's toss, and whoever bets on it is some per cent better or worse than
 the last value after fifty of them. So it is kept account, for each column, of what was staked and what came of it. A
 forecast that lies `d` from the last value can lose `d` more than the last value does, and no more. All that is out at a
@@ -8,15 +8,21 @@ time, over all steps, may lose no more than the column has:
 
 - a five-hundredth of all that the last value has lost, and two usual rows of that to begin with;
 - what the forecasts have gained over the last value, less what they have lost to it;
-- further ahead than one row, `2 - 2 / sqrt(H)` times what the mixture *would* have gained, had it been followed all the
-  time.
+- further ahead than one row, a few times what the mixture *would* have gained, had it been followed all the time.
+  Stakes are out for many rows there, and a stream that has just begun, and is forecast well, would have to wait for
+  hundreds of rows without that.
 
 What would be too much is staked in part, all steps alike, and as long as the largest stake of late would have been too
 much every stake is made in that part: whoever bets little in full while nothing happens, and a little of much when
-something does, loses what follows from being right in the main. So one row ahead the error in all is never more than that of
-the last value, a five-hundredth and those two rows, on any stream, whatever comes. Further ahead every stake is out for
-many rows, and the third account is there because without it a stream that has just begun, and is forecast well, would
-have to wait for hundreds of rows; what the mixture had been ahead by can then be lost, and once more.
+something does, loses what follows from being right in the main.
+
+Some columns stand still in the main (`stillness`: nine rows of ten, say, or change by next to nothing beside what they
+do in the tenth). One row ahead this is for them: there are few tosses, and so the error in all is never more than that
+of the last value, a five-hundredth and those two rows, whatever comes. A column that moves in every row tells in some
+hundred rows whether the mixture is better, and is left to the guard; a strict account would cost it dear where tails
+are heavy. Further ahead it is the other way round. A burst is over by then whichever way it falls, and of a column that
+stands still `H - 1` times what would have been gained may be staked; but what a few hundred rows say of a walk is
+chance, for forecasts of many rows err together, and of a column that moves it is `2 - 2 / sqrt(H)` times.
 
 The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, and what
 was gained in it counts up to another five-hundredth.
@@ -39,11 +45,13 @@ CARRIED = 0.002
 FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
 YOUNG = 100
+#: A column stands still in the main up to the first, and moves from the second on.
+STILL, MOVING = 0.25, 0.35
 
 
-def believed(horizon: int) -> float:
-    """How many times what would have been gained may be staked."""
-    return 2 - 2 / math.sqrt(horizon)
+def believed(horizon: int, still: Array) -> Array:
+    """How many times what would have been gained may be staked, by how much a column stands still."""
+    return (1 - still) * (2 - 2 / math.sqrt(horizon)) + still * (horizon - 1)
 
 
 class Ledger:
@@ -62,6 +70,7 @@ class Ledger:
         self._earned = np.zeros(channels)  # by the forecasts over the last value
         self._gained = np.zeros(channels)  # by the mixture over the last value, had it been followed
         self._peak = np.zeros(channels)  # the largest stake of late
+        self._changes = np.zeros((3, channels))  # from row to row: how many, their sum, and that of their roots
         self.free = np.ones(channels)
 
     def settle(self) -> None:
@@ -79,12 +88,24 @@ class Ledger:
         """
         known = np.isfinite(truth)
         last = past.last(self._horizon, 1)[::-1]
+        change = np.where(known[0], np.minimum(np.abs(truth[0] - last[0]), LARGEST), 0.0)
+        self._changes += [known[0], change, np.sqrt(change)]
         held = [np.clip(truth - guess, -LARGEST, LARGEST) for guess in (last, given, mixture)]
         lost, own, mixed = (np.where(known, np.abs(error), 0.0).sum(0) for error in held)
         self._lost += lost
         self._gained += lost - mixed
         if past.seen > YOUNG + self._horizon:
             self._earned += lost - own
+
+    def stillness(self) -> Array:
+        """1 for a column that stands still in the main, 0 for one that moves, `(C,)`.
+
+        The square of the mean root of the changes over their mean: of noise it is 0.85, with tails of 1.2 degrees of
+        freedom a half, and of a column that moves in one row of ten 0.1.
+        """
+        count, total, roots = self._changes
+        index = roots**2 / np.where(total > 0, count * total, 1.0)
+        return np.clip((MOVING - index) / (MOVING - STILL), 0.0, 1.0)
 
     def stake(self, past: Past, wanted: Array, out: Array) -> None:
         """How much of the way can be paid for.
@@ -101,22 +122,28 @@ class Ledger:
             self.free[:] = 1.0
             return
         own = (ALLOWED + START / past.seen) * self._lost + self._earned
-        bank = own + believed(horizon) * np.maximum(self._gained, 0.0)
+        still = self.stillness()
+        bank = own + believed(horizon, still) * np.maximum(self._gained, 0.0)
         ago = np.arange(1, horizon)
         waits = np.arange(horizon) >= ago[:, None]  # steps that have not come
         stakes = np.abs(out[(newest - ago) % len(out)] - past.last(horizon - 1, 1)[::-1, None])
         bank -= np.where(waits[:, :, None], np.minimum(stakes, LARGEST), 0.0).sum((0, 1))
         most = np.where(self._peak > 0, self._peak, 1.0)
-        self.free[:] = np.where(self._peak > bank, np.maximum(bank, 0.0) / most, 1.0)
+        free = np.where(self._peak > bank, np.maximum(bank, 0.0) / most, 1.0)
+        self.free[:] = still * free + (1 - still) if horizon == 1 else free
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
         accounts = {"lost": self._lost, "earned": self._earned, "gained": self._gained}
-        return accounts | {"peak": self._peak, "free": self.free}
+        return accounts | {"peak": self._peak, "changes": self._changes, "free": self.free}
 
     @staticmethod
     def of_losses(loss: npt.NDArray[np.float64]) -> Arrays:
-        """Accounts of a guard that had none: as after a warm-up, by its losses with the last value and the mixture."""
+        """Accounts of a guard that had none: as after a warm-up, by its losses with the last value and the mixture.
+
+        How still the columns stand is not known: as if they all moved, until they have shown it.
+        """
         last, mixture = loss[0].sum(0), loss[4].sum(0)
         accounts = {"lost": last, "earned": CARRIED * last, "gained": last - mixture}
-        return accounts | {"peak": np.zeros_like(last), "free": np.ones_like(last)}
+        changes = np.ones((3, len(last)))
+        return accounts | {"peak": np.zeros_like(last), "changes": changes, "free": np.ones_like(last)}

@@ -175,7 +175,7 @@ class Panel:
             arrays |= {"recent": held["recent"], "readiness": held["ready"]}
             bank = self._ledger.arrays()
             arrays |= {"lost": bank["lost"], "earned": bank["earned"], "gained_of": bank["gained"]}
-            arrays |= {"peak": bank["peak"], "free": bank["free"]}
+            arrays |= {"peak": bank["peak"], "moves": bank["changes"], "free": bank["free"]}
             arrays |= {f"hint_{name}": values for name, values in self._correction.arrays().items()}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "error_least": FLOOR}
             limits |= {"far": FAR, "reach_fade": FADE}

@@ -131,7 +131,7 @@ typedef struct {
     const double *shares;
     double *recent, *readiness; /* of the guard: (2, C), (C) */
     double *hint_error, *hint_cross, *hint_square, *hint_loss, *hint_count; /* of natsr.experts.correct: (H, C), three times, (2, C), (1) */
-    double *lost, *earned, *gained_of, *peak, *free; /* of natsr.experts.ledger: (C) each */
+    double *lost, *earned, *gained_of, *peak, *moves, *free; /* of natsr.experts.ledger: (C) each, moves (3, C) */
     float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (1 + K, H, C), (E, H, C), (6, H + 2 near, C) */
     double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
@@ -139,7 +139,7 @@ typedef struct {
     double fade, proof, doubt, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
     double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
-    double bank_allowed, bank_start, bank_believed, bank_fade, bank_young;
+    double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving;
 } blending;
 
 void ledger_take(const blending *m, const past *p, const float *mixed, const double *given, const double *truth);

@@ -17,6 +17,13 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
 {
     const int64_t H = m->horizon, C = m->channels;
     const int counts = !young(m, p);
+    for (int64_t c = 0; c < C; c++) {
+        const double change = apart(truth[c], p->raw[(p->end - 2) * C + c], m->largest);
+        const int known = truth[c] == truth[c];
+        m->moves[c] += known;
+        m->moves[C + c] += known ? change : 0.0;
+        m->moves[2 * C + c] += known ? sqrt(change) : 0.0;
+    }
     for (int64_t h = 0; h < H; h++) {
         const double *last = p->raw + (p->end - 2 - h) * C;
         for (int64_t c = 0; c < C; c++) {
@@ -31,17 +38,30 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
     }
 }
 
-/* What is out: the steps that have not come of each origin before the newest. */
-static double staked(const blending *m, const past *p, int64_t c)
+/* What is out, column by column: the steps that have not come of each origin before the newest. */
+static void staked(const blending *m, const past *p, double *restrict sums)
 {
     const int64_t H = m->horizon, C = m->channels;
-    double sum = 0;
+    const double largest = m->largest;
+    for (int64_t c = 0; c < C; c++)
+        sums[c] = 0;
     for (int64_t ago = 1; ago < H; ago++) {
-        const double *given = m->guarded + (p->seen - 1 - ago) % m->slots * H * C + c, last = p->raw[(p->end - 1 - ago) * C + c];
-        for (int64_t h = ago; h < H; h++)
-            sum += apart(given[h * C], last, m->largest);
+        const double *given = m->guarded + ((p->seen - 1 - ago) % m->slots * H + ago) * C;
+        const double *last = p->raw + (p->end - 1 - ago) * C;
+        for (int64_t h = ago; h < H; h++, given += C)
+            for (int64_t c = 0; c < C; c++)
+                sums[c] += apart(given[c], last[c], largest);
     }
-    return sum;
+}
+
+/* 1 for a column that stands still in the main, 0 for one that moves. */
+static double stillness(const blending *m, int64_t c)
+{
+    const int64_t C = m->channels;
+    const double count = m->moves[c], total = m->moves[C + c], roots = m->moves[2 * C + c];
+    const double index = roots * roots / (total > 0 ? count * total : 1.0);
+    const double still = (m->bank_moving - index) / (m->bank_moving - m->bank_still);
+    return still < 0 ? 0 : still > 1 ? 1 : still;
 }
 
 /* How much of the way from the last value to where the guard would go, `guarded`, can be paid for. */
@@ -49,18 +69,25 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
 {
     const int64_t H = m->horizon, C = m->channels;
     const double *last = p->raw + (p->end - 1) * C;
+    double *out = m->work, most = 0;
     for (int64_t c = 0; c < C; c++) {
         double total = 0;
         for (int64_t h = 0; h < H; h++)
             total += apart(guarded[h * C + c], last[c], m->largest);
-        const double kept = m->bank_fade * m->peak[c], most = m->peak[c] = total > kept ? total : kept;
+        const double kept = m->bank_fade * m->peak[c];
+        m->peak[c] = total > kept ? total : kept;
         m->free[c] = 1;
-        if (young(m, p) || most == 0)
-            continue;
-        const double paper = m->gained_of[c] > 0 ? m->bank_believed * m->gained_of[c] : 0.0;
+        most = m->peak[c] > most ? m->peak[c] : most;
+    }
+    if (young(m, p) || most == 0)
+        return;
+    staked(m, p, out);
+    for (int64_t c = 0; c < C; c++) {
+        const double still = stillness(m, c), gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
+        const double times = (1 - still) * (2 - 2 / sqrt((double)H)) + still * (double)(H - 1);
         const double own = (m->bank_allowed + m->bank_start / (double)p->seen) * m->lost[c] + m->earned[c];
-        const double bank = own + paper - staked(m, p, c);
-        if (most > bank)
-            m->free[c] = bank > 0 ? bank / most : 0.0;
+        const double bank = own + times * gained - out[c];
+        const double free = m->peak[c] <= bank ? 1.0 : bank > 0 ? bank / m->peak[c] : 0.0;
+        m->free[c] = H == 1 ? still * free + (1 - still) : free;
     }
 }
