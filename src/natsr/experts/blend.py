@@ -75,6 +75,7 @@ class Blend:
             "bank_young": ledger.YOUNG,
             "bank_still": ledger.STILL,
             "bank_moving": ledger.MOVING,
+            "bank_forgiven": ledger.FORGIVEN,
         }
         for name, number in numbers.items():
             setattr(made, name, number)

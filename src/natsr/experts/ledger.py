@@ -45,6 +45,8 @@ CARRIED = 0.002
 FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
 YOUNG = 100
+#: The part of what is owed that is forgiven in a row, further ahead than one row, of a column that moves.
+FORGIVEN = 0.005
 #: A column stands still in the main up to the first, and moves from the second on.
 STILL, MOVING = 0.25, 0.35
 
@@ -76,6 +78,7 @@ class Ledger:
     def settle(self) -> None:
         """A warm-up is over."""
         np.clip(self._earned, 0.0, CARRIED * self._lost, out=self._earned)
+        np.maximum(self._gained, 0.0, out=self._gained)
 
     def take(self, past: Past, mixture: Array, given: Array, truth: Array) -> None:
         """The newest row is there: what each step of what was forecast of it has brought.
@@ -93,9 +96,15 @@ class Ledger:
         held = [np.clip(truth - guess, -LARGEST, LARGEST) for guess in (last, given, mixture)]
         lost, own, mixed = (np.where(known, np.abs(error), 0.0).sum(0) for error in held)
         self._lost += lost
-        self._gained += lost - mixed
+        for account in (self._earned, self._gained):
+            account *= np.where(account < 0, self._kept(), 1.0)
         if past.seen > YOUNG + self._horizon:
+            self._gained += lost - mixed
             self._earned += lost - own
+
+    def _kept(self) -> Array:
+        """What is left one row later of what is owed, `(C,)`."""
+        return 1 - FORGIVEN * (1 - self.stillness()) if self._horizon > 1 else np.ones_like(self._lost)
 
     def stillness(self) -> Array:
         """1 for a column that stands still in the main, 0 for one that moves, `(C,)`.

@@ -12,6 +12,16 @@ INLINE double apart(double a, double b, double most)
 
 static int young(const blending *m, const past *p) { return (double)p->seen <= m->bank_young + (double)m->horizon; }
 
+/* 1 for a column that stands still in the main, 0 for one that moves. */
+static double stillness(const blending *m, int64_t c)
+{
+    const int64_t C = m->channels;
+    const double count = m->moves[c], total = m->moves[C + c], roots = m->moves[2 * C + c];
+    const double index = roots * roots / (total > 0 ? count * total : 1.0);
+    const double still = (m->bank_moving - index) / (m->bank_moving - m->bank_still);
+    return still < 0 ? 0 : still > 1 ? 1 : still;
+}
+
 /* What each step of what was forecast of the newest row has brought. */
 void ledger_take(const blending *m, const past *p, const float *mixed, const double *given, const double *truth)
 {
@@ -23,6 +33,9 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
         m->moves[c] += known;
         m->moves[C + c] += known ? change : 0.0;
         m->moves[2 * C + c] += known ? sqrt(change) : 0.0;
+        const double kept = H > 1 ? 1 - m->bank_forgiven * (1 - stillness(m, c)) : 1.0;
+        m->earned[c] *= m->earned[c] < 0 ? kept : 1.0;
+        m->gained_of[c] *= m->gained_of[c] < 0 ? kept : 1.0;
     }
     for (int64_t h = 0; h < H; h++) {
         const double *last = p->raw + (p->end - 2 - h) * C;
@@ -32,8 +45,10 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
                 continue;
             const double lost = apart(truth[i], last[c], m->largest);
             m->lost[c] += lost;
+            if (!counts)
+                continue;
             m->gained_of[c] += lost - apart(truth[i], (double)mixed[i], m->largest);
-            m->earned[c] += counts ? lost - apart(truth[i], given[i], m->largest) : 0.0;
+            m->earned[c] += lost - apart(truth[i], given[i], m->largest);
         }
     }
 }
@@ -52,16 +67,6 @@ static void staked(const blending *m, const past *p, double *restrict sums)
             for (int64_t c = 0; c < C; c++)
                 sums[c] += apart(given[c], last[c], largest);
     }
-}
-
-/* 1 for a column that stands still in the main, 0 for one that moves. */
-static double stillness(const blending *m, int64_t c)
-{
-    const int64_t C = m->channels;
-    const double count = m->moves[c], total = m->moves[C + c], roots = m->moves[2 * C + c];
-    const double index = roots * roots / (total > 0 ? count * total : 1.0);
-    const double still = (m->bank_moving - index) / (m->bank_moving - m->bank_still);
-    return still < 0 ? 0 : still > 1 ? 1 : still;
 }
 
 /* How much of the way from the last value to where the guard would go, `guarded`, can be paid for. */
