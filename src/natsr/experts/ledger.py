@@ -46,7 +46,7 @@ FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
 YOUNG = 100
 #: The part of what is owed that is forgiven in a row, further ahead than one row, of a column that moves.
-FORGIVEN = 0.005
+FORGIVEN = 0.001
 #: A column stands still in the main up to the first, and moves from the second on.
 STILL, MOVING = 0.25, 0.35
 
@@ -98,8 +98,8 @@ class Ledger:
         self._lost += lost
         for account in (self._earned, self._gained):
             account *= np.where(account < 0, self._kept(), 1.0)
+        self._gained += lost - mixed
         if past.seen > YOUNG + self._horizon:
-            self._gained += lost - mixed
             self._earned += lost - own
 
     def _kept(self) -> Array:

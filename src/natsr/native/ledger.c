@@ -45,10 +45,8 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
                 continue;
             const double lost = apart(truth[i], last[c], m->largest);
             m->lost[c] += lost;
-            if (!counts)
-                continue;
             m->gained_of[c] += lost - apart(truth[i], (double)mixed[i], m->largest);
-            m->earned[c] += lost - apart(truth[i], given[i], m->largest);
+            m->earned[c] += counts ? lost - apart(truth[i], given[i], m->largest) : 0.0;
         }
     }
 }
