@@ -388,8 +388,31 @@ def test_a_state_from_before_there_were_analogs_is_carried_on() -> None:
     assert sum(weight for name, weight in other.weights().items() if name in analogs) > 0.02
 
 
+def test_a_state_from_before_there_was_a_ledger_is_carried_on() -> None:
+    """With what it has lost as its guard knows it; and nobody is known to stand still."""
+    values = wave(400)
+    rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    other.load_state_dict(of_format_8(auto.state_dict()))
+    window = Windows(rows, TASK, 0, 400).window(199)
+    assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
+    accounts = other.state_dict()["ledger"]
+    assert isinstance(accounts, dict) and (torch.as_tensor(accounts["lost"]) > 0).all()
+    assert torch.equal(torch.as_tensor(accounts["free"]), torch.ones(TASK.channels, dtype=torch.float64))
+    both = {"as it was": other, "as it is": auto}
+    scores = evaluate(both, rows, TASK, start=200, stop=400, intervals=False)
+    assert scores["as it was"].mae == pytest.approx(scores["as it is"].mae, rel=0.01)
+
+
+def of_format_8(state: State) -> State:
+    """A state as it was in format 8: without a ledger."""
+    del state["ledger"]
+    return state
+
+
 def of_format_7(state: State) -> State:
     """A state as it was in format 7: without analogs, and five shares of the guard, which were always the same."""
+    of_format_8(state)
     own, mixture, guard = state["panel"], state["mixture"], state["guard"]
     assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(guard, dict)
     for name in ("recent", "ready"):

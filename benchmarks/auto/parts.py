@@ -71,7 +71,7 @@ class Told:
         """As it was."""
         out[:] = self._said[past.seen - 1]
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """It is asked from here."""
         return None
 
@@ -83,7 +83,7 @@ class Told:
 class Still:
     """No periods are looked for."""
 
-    def look(self, past: Past) -> bool:
+    def look(self, _: Past, /) -> bool:
         """Nothing to look for."""
         return False
 

@@ -83,7 +83,7 @@ class Clock:
         self.day, self.week, self.found = (_period(rows) for rows in (season, week, season))
         self._swing = Swing(task.channels, self.day)
 
-    def look(self, past: Past) -> bool:
+    def look(self, past: Past, /) -> bool:
         """Look for a period now and then: at 128 rows, 256, 512, and every 1,024 from there on.
 
         And at every row how far the stream swings, in days of its own.

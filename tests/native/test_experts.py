@@ -282,7 +282,7 @@ def take_over(mine: Panel, other: Panel) -> None:
         for name, value in arrays.items():
             assert theirs[part][name].dtype == value.dtype and theirs[part][name].shape == value.shape
             np.copyto(value, theirs[part][name])
-    mine.past.reload()
+    mine.reload()
 
 
 @pytest.mark.parametrize(("horizon", "channels"), [(5, 3), (1, 1)])
@@ -319,10 +319,39 @@ def test_mixtures_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, pooli
         take_over(ours, theirs)
 
 
+@pytest.mark.parametrize("horizon", [1, 4])
+def test_accounts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, horizon: int) -> None:
+    """A column that stands still in the main, one that moves, and one in between, with gaps."""
+
+    def made() -> Panel:
+        layers = Layers(4, (horizon, 3), (Layer(0.99, "near"), Layer(0.999, "near")), dtype=np.float32)
+        groups: list[Group] = [LastValue(), Seasonal("day", period(6), horizon, 2)]
+        return Panel(Past(3, 40, horizon), Still(), groups, layers, horizon)
+
+    generator = np.random.default_rng(1)
+    rows = generator.standard_normal((260, 3)) * [1.0, 0.1, 0.0]
+    rows[:, 1:] += (generator.random((260, 2)) < 0.1) * generator.gamma(4.0, 1.0, (260, 2))
+    rows[generator.random(rows.shape) < 0.02] = np.nan
+    ours, theirs = pair(monkeypatch, made)
+    limited = []
+    for number, row in enumerate(rows):
+        if number == 150:
+            ours.settle()
+            theirs.settle()
+        ours.advance(row)
+        theirs.advance(row)
+        assert_close(ours.arrays()["ledger"], theirs.arrays()["ledger"], 1e-5)
+        np.testing.assert_allclose(ours.mean(), theirs.mean(), rtol=1e-4, atol=1e-4)
+        take_over(ours, theirs)
+        limited.append(np.asarray(theirs.arrays()["ledger"]["free"] < 1))
+    found = np.stack(limited)
+    assert not found[: 100 + horizon].any() and found[:, 2].any()
+
+
 class Still:
     """A clock whose periods stay."""
 
-    def look(self, past: Past) -> bool:
+    def look(self, _: Past, /) -> bool:
         """Nothing to look for."""
         return False
 

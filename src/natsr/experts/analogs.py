@@ -177,7 +177,7 @@ class Analogs:
             made = self._native.made = alike, [arrays, periods, places]
         return address(made[0])
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """As `Group.native`."""
         return None if self._native.library is None else ("analogs", self._address())
 

@@ -19,7 +19,7 @@ class Group(Protocol):
     def forecast(self, past: Past, out: Array) -> None:
         """Write the forecasts of the rows after the newest into `out`, `(E, H, C)`."""
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, past: Past, /) -> Place | None:
         """What C calls it and where it finds it, if it can do both of the above; asked again when a period changes."""
 
     def arrays(self) -> Arrays:

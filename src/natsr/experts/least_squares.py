@@ -219,7 +219,7 @@ class LeastSquares:
             "due": self._due,
         }
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, past: Past, /) -> Place | None:
         """As `Group.native`."""
         solver = self._solver(past.channels)
         return None if solver is None else ("least squares", solver.address())

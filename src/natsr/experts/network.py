@@ -237,7 +237,7 @@ class OneStep:
             self._native.made = made, room
         return 0 if self._native.made is None else address(self._native.made[0])
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """It is asked from here."""
         return None
 

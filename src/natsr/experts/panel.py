@@ -34,7 +34,7 @@ FADE = 0.999
 class Clock(Protocol):
     """Periods that experts share."""
 
-    def look(self, past: Past) -> bool:
+    def look(self, past: Past, /) -> bool:
         """A row has come: perhaps look for periods anew. Whether one is another now."""
 
     def arrays(self) -> Arrays:

@@ -20,7 +20,7 @@ class LastValue:
         """The newest row, `H` times."""
         out[:] = past.last(1)
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """As `Group.native`."""
         return ("last value", 0)
 
@@ -70,7 +70,7 @@ class Seasonal:
             fill(made, period=self._period)
         return address(made)
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """As `Group.native`."""
         return None if self._native.library is None else ("seasonal", self._address())
 
@@ -111,7 +111,7 @@ class Medians:
             fill(made, rows=self._rows)
         return address(made)
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """As `Group.native`."""
         return None if self._native.library is None else ("medians", self._address())
 
@@ -161,7 +161,7 @@ class Means:
             fill(made, rates=self._rates, mean=self._mean, count=self._count)
         return address(made)
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """As `Group.native`."""
         return None if self._native.library is None else ("means", self._address())
 

@@ -133,7 +133,7 @@ class Smooth:
         if self._even:
             out += past.jumps.lift
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, past: Past, /) -> Place | None:
         """As `Group.native`."""
         self._keep_up(past)
         return None if self._native.library is None else ("smooth", self._address())

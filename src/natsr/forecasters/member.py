@@ -106,7 +106,7 @@ class Member:
             else past.last(1)
         )
 
-    def native(self, past: Past) -> Place | None:
+    def native(self, _: Past, /) -> Place | None:
         """It is asked from here."""
         return None
 
