@@ -21,6 +21,7 @@ from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
 from natsr.experts.plain import LastValue, Means, Medians, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
+from natsr.experts.swing import Swing
 from natsr.native.calls import library
 from natsr.types import Task
 
@@ -256,6 +257,42 @@ def test_rows_of_any_stream_are_the_same_in_c(monkeypatch: pytest.MonkeyPatch, s
             np.testing.assert_allclose(
                 getattr(ours.jumps, part), getattr(theirs.jumps, part), rtol=1e-9, atol=1e-9, err_msg=part
             )
+
+
+@pytest.mark.parametrize("ridge", [0.5, 50.0])
+def test_after_a_turn_the_rows_before_count_less_in_c_too(monkeypatch: pytest.MonkeyPatch, ridge: float) -> None:
+    """Blocks become short at once, and the covariance is loosened when all windows lie behind the turn."""
+    knobs = Knobs(0.99, ridge=ridge, rows=16, even=True)
+    ours, theirs = pair(monkeypatch, lambda: LeastSquares("x", Own(Lags(4), 4), CHANNELS, HORIZON, knobs))
+    past, groups = Past(CHANNELS, 800, HORIZON), (ours, theirs)
+    variances = []
+    for number, row in enumerate(stream(790)):
+        past.turned[:] = number - 700 if number >= 700 else -1
+        past.push(row)
+        for group in groups:
+            group.observe(past)
+        variances.append(float(np.trace(np.asarray(theirs.arrays()["covariance"][0]))))
+        if number % 10 == 0 or number >= 700:
+            assert_close(ours.arrays(), theirs.arrays(), 1e-6)
+    assert variances[700 + 60 + HORIZON] > 1.5 * variances[699 + 60 + HORIZON]
+
+
+def test_swings_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when an amplitude changes, with gaps, and where a column stands still."""
+    ours, theirs = pair(monkeypatch, lambda: Swing(CHANNELS, period(6)))
+    rows = stream(900)
+    rows[400:, 1] *= 3
+    rows[:, 2] = 1.0
+    pasts = [Past(CHANNELS, 60, 1) for _ in range(2)]
+    found = []
+    for row in rows:
+        for past, swing in zip(pasts, (ours, theirs), strict=True):
+            past.push(row)
+            swing.look(past)
+        np.testing.assert_allclose(pasts[0].swing(1), pasts[1].swing(1), rtol=1e-9)
+        assert_close(ours.arrays(), theirs.arrays(), 1e-9)
+        found.append(pasts[1].swing(1)[0].copy())
+    assert np.stack(found)[:, 1].max() > 1.5 and (np.stack(found)[:, 2] == 1).all()
 
 
 def test_a_spoiled_covariance_is_given_up_alike(monkeypatch: pytest.MonkeyPatch) -> None:
