@@ -120,7 +120,7 @@ def test_a_warm_up_is_forgiven_and_remembered_a_little() -> None:
     accounts["lost"][:], accounts["earned"][:], accounts["gained"][:] = 100.0, (-5.0, 50.0), (-5.0, 50.0)
     ledger.settle()
     np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [0.0, 0.2])
-    np.testing.assert_allclose(np.asarray(accounts["gained"], dtype=np.float64), [0.0, 50.0])
+    np.testing.assert_allclose(np.asarray(accounts["gained"], dtype=np.float64), [-5.0, 50.0])  # that is no debt
 
 
 def test_debts_of_columns_that_move_are_forgiven_in_time_and_of_those_that_stand_still_not() -> None:

@@ -78,7 +78,6 @@ class Ledger:
     def settle(self) -> None:
         """A warm-up is over."""
         np.clip(self._earned, 0.0, CARRIED * self._lost, out=self._earned)
-        np.maximum(self._gained, 0.0, out=self._gained)
 
     def take(self, past: Past, mixture: Array, given: Array, truth: Array) -> None:
         """The newest row is there: what each step of what was forecast of it has brought.
