@@ -380,7 +380,7 @@ def test_accounts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, horiz
         assert_close(ours.arrays()["ledger"], theirs.arrays()["ledger"], 1e-5)
         np.testing.assert_allclose(ours.mean(), theirs.mean(), rtol=1e-4, atol=1e-4)
         take_over(ours, theirs)
-        limited.append(np.asarray(theirs.arrays()["ledger"]["free"] < 1))
+        limited.append(np.asarray(theirs.arrays()["ledger"]["free"], dtype=np.float64) < 1)
     found = np.stack(limited)
     assert not found[: 100 + horizon].any() and found[:, 2].any()
 
