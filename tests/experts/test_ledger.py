@@ -135,3 +135,21 @@ def test_debts_of_columns_that_move_are_forgiven_in_time_and_of_those_that_stand
                     past, known + np.zeros((horizon, 1)), known + np.zeros((horizon, 1)), known + np.zeros((horizon, 1))
                 )
         assert float(ledger.arrays()["earned"][0]) == pytest.approx(-8.0 * left, rel=0.01)
+
+
+def test_a_wild_value_fills_and_empties_no_account() -> None:
+    """Neither what was forecast of it nor what is forecast from it counts."""
+    rows = bursts(0)
+    rows[700] = 1e30
+    past, ledger, out = Past(1, 10, 1), Ledger((1, 1)), np.zeros((2, 1, 1))
+    before: dict[str, Array] = {}
+    for number, row in enumerate(rows[:702]):
+        past.push(row)
+        before = {name: np.array(values, dtype=np.float64) for name, values in ledger.arrays().items()}
+        if number:
+            ledger.take(past, np.zeros((1, 1)), np.zeros((1, 1)), row[None])
+        ledger.stake(past, np.zeros((1, 1)), out)
+        if number >= 700:
+            accounts = ("lost", "earned", "gained", "changes")
+            assert all((np.asarray(ledger.arrays()[name]) == before[name]).all() for name in accounts)
+            assert float(ledger.arrays()["peak"][0]) <= before["peak"][0] and (number > 700 or ledger.free[0] == 1)

@@ -76,6 +76,7 @@ class Blend:
             "bank_still": ledger.STILL,
             "bank_moving": ledger.MOVING,
             "bank_forgiven": ledger.FORGIVEN,
+            "bank_far": ledger.FAR,
         }
         for name, number in numbers.items():
             setattr(made, name, number)

@@ -24,6 +24,9 @@ are heavy. Further ahead it is the other way round. A burst is over by then whic
 stands still `H - 1` times what would have been gained may be staked; but what a few hundred rows say of a walk is
 chance, for forecasts of many rows err together, and of a column that moves it is `2 - 2 / sqrt(H)` times.
 
+A row that is wild beyond all bounds (a value of 1e30, a sensor's code) would fill or empty every account for ever: what
+is forecast of it, and from it, is not counted, and its stakes are free.
+
 The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, and what
 was gained in it counts up to another five-hundredth.
 """
@@ -35,7 +38,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from natsr.experts.past import LARGEST, Array, Arrays, Past
+from natsr.experts.past import LARGEST, Array, Arrays, Flags, Past
 
 #: What may be lost to the last value, relative to what it loses, and in usual rows of that.
 ALLOWED, START = 0.002, 2.0
@@ -47,6 +50,8 @@ FADE = 0.99
 YOUNG = 100
 #: The part of what is owed that is forgiven in a row, further ahead than one row, of a column that moves.
 FORGIVEN = 0.001
+#: A value is wild if it lies further, in root mean squares of the changes, from where it is cut.
+FAR = 100.0
 #: A column stands still in the main up to the first, and moves from the second on.
 STILL, MOVING = 0.25, 0.35
 
@@ -54,6 +59,11 @@ STILL, MOVING = 0.25, 0.35
 def believed(horizon: int, still: Array) -> Array:
     """How many times what would have been gained may be staked, by how much a column stands still."""
     return (1 - still) * (2 - 2 / math.sqrt(horizon)) + still * (horizon - 1)
+
+
+def _wild(past: Past, rows: int, back: int) -> Flags:
+    """Which values of these rows are not counted."""
+    return np.asarray(np.abs(past.last(rows, back) - past.clean(rows, back)) > FAR * past.size())
 
 
 class Ledger:
@@ -88,7 +98,7 @@ class Ledger:
             given: What was forecast.
             truth: What came; NaN where unknown, or where there was no origin.
         """
-        known = np.isfinite(truth)
+        known = np.isfinite(truth) & ~_wild(past, 1, 0) & ~_wild(past, self._horizon, 1)[::-1]
         last = past.last(self._horizon, 1)[::-1]
         change = np.where(known[0], np.minimum(np.abs(truth[0] - last[0]), LARGEST), 0.0)
         self._changes += [known[0], change, np.sqrt(change)]
@@ -124,7 +134,8 @@ class Ledger:
             out: What was forecast from each origin, `(H + 1, H, C)`, row `n` at place `n % (H + 1)`.
         """
         horizon, newest = self._horizon, past.seen - 1
-        total = np.minimum(np.abs(wanted - past.last(1)), LARGEST).sum(0)
+        wild = _wild(past, 1, 0)[0]
+        total = np.where(wild, 0.0, np.minimum(np.abs(wanted - past.last(1)), LARGEST).sum(0))
         np.maximum(FADE * self._peak, total, out=self._peak)
         if past.seen <= YOUNG + horizon:
             self.free[:] = 1.0
@@ -133,12 +144,14 @@ class Ledger:
         still = self.stillness()
         bank = own + believed(horizon, still) * np.maximum(self._gained, 0.0)
         ago = np.arange(1, horizon)
-        waits = np.arange(horizon) >= ago[:, None]  # steps that have not come
+        waits = np.arange(horizon)[:, None] >= ago[:, None, None]  # steps that have not come
+        waits = waits & ~_wild(past, horizon - 1, 1)[::-1, None]
         stakes = np.abs(out[(newest - ago) % len(out)] - past.last(horizon - 1, 1)[::-1, None])
-        bank -= np.where(waits[:, :, None], np.minimum(stakes, LARGEST), 0.0).sum((0, 1))
+        bank -= np.where(waits, np.minimum(stakes, LARGEST), 0.0).sum((0, 1))
         most = np.where(self._peak > 0, self._peak, 1.0)
         free = np.where(self._peak > bank, np.maximum(bank, 0.0) / most, 1.0)
-        self.free[:] = still * free + (1 - still) if horizon == 1 else free
+        free = still * free + (1 - still) if horizon == 1 else free
+        self.free[:] = np.where(wild, 1.0, free)
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""

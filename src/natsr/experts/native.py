@@ -175,7 +175,7 @@ class Blending(ctypes.Structure):
         *_fields(_D, "fade proof doubt guard_wild guard_rate guard_young guard_recent guard_most guard_barely"),
         *_fields(_D, "error_rate error_wild error_young error_least far reach_fade largest"),
         *_fields(_D, "hint_fade hint_wild hint_ridge hint_least"),
-        *_fields(_D, "bank_allowed bank_start bank_fade bank_young bank_still bank_moving bank_forgiven"),
+        *_fields(_D, "bank_allowed bank_start bank_fade bank_young bank_still bank_moving bank_forgiven bank_far"),
     ]
 
 

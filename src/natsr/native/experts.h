@@ -139,7 +139,7 @@ typedef struct {
     double fade, proof, doubt, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
     double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
-    double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_forgiven;
+    double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_forgiven, bank_far;
 } blending;
 
 void ledger_take(const blending *m, const past *p, const float *mixed, const double *given, const double *truth);

@@ -10,6 +10,13 @@ INLINE double apart(double a, double b, double most)
     return far < most ? far : most;
 }
 
+/* Whether a value, `back` rows before the newest, is not counted. */
+static int is_wild(const blending *m, const past *p, int64_t back, int64_t c)
+{
+    const int64_t at = (p->end - 1 - back) * p->channels + c;
+    return fabs(p->raw[at] - p->clean[at]) > m->bank_far * sqrt(p->square[c]);
+}
+
 static int young(const blending *m, const past *p) { return (double)p->seen <= m->bank_young + (double)m->horizon; }
 
 /* 1 for a column that stands still in the main, 0 for one that moves. */
@@ -29,7 +36,7 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
     const int counts = !young(m, p);
     for (int64_t c = 0; c < C; c++) {
         const double change = apart(truth[c], p->raw[(p->end - 2) * C + c], m->largest);
-        const int known = truth[c] == truth[c];
+        const int known = truth[c] == truth[c] && !is_wild(m, p, 0, c) && !is_wild(m, p, 1, c);
         m->moves[c] += known;
         m->moves[C + c] += known ? change : 0.0;
         m->moves[2 * C + c] += known ? sqrt(change) : 0.0;
@@ -41,7 +48,7 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
         const double *last = p->raw + (p->end - 2 - h) * C;
         for (int64_t c = 0; c < C; c++) {
             const int64_t i = h * C + c;
-            if (truth[i] != truth[i])
+            if (truth[i] != truth[i] || is_wild(m, p, 0, c) || is_wild(m, p, 1 + h, c))
                 continue;
             const double lost = apart(truth[i], last[c], m->largest);
             m->lost[c] += lost;
@@ -61,9 +68,10 @@ static void staked(const blending *m, const past *p, double *restrict sums)
     for (int64_t ago = 1; ago < H; ago++) {
         const double *given = m->guarded + ((p->seen - 1 - ago) % m->slots * H + ago) * C;
         const double *last = p->raw + (p->end - 1 - ago) * C;
-        for (int64_t h = ago; h < H; h++, given += C)
-            for (int64_t c = 0; c < C; c++)
-                sums[c] += apart(given[c], last[c], largest);
+        for (int64_t c = 0; c < C; c++)
+            if (!is_wild(m, p, ago, c))
+                for (int64_t h = ago; h < H; h++)
+                    sums[c] += apart(given[(h - ago) * C + c], last[c], largest);
     }
 }
 
@@ -77,6 +85,7 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
         double total = 0;
         for (int64_t h = 0; h < H; h++)
             total += apart(guarded[h * C + c], last[c], m->largest);
+        total = is_wild(m, p, 0, c) ? 0.0 : total;
         const double kept = m->bank_fade * m->peak[c];
         m->peak[c] = total > kept ? total : kept;
         m->free[c] = 1;
@@ -91,6 +100,6 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
         const double own = (m->bank_allowed + m->bank_start / (double)p->seen) * m->lost[c] + m->earned[c];
         const double bank = own + times * gained - out[c];
         const double free = m->peak[c] <= bank ? 1.0 : bank > 0 ? bank / m->peak[c] : 0.0;
-        m->free[c] = H == 1 ? still * free + (1 - still) : free;
+        m->free[c] = is_wild(m, p, 0, c) ? 1.0 : H == 1 ? still * free + (1 - still) : free;
     }
 }
