@@ -20,9 +20,9 @@ Some columns stand still in the main (`stillness`: nine rows of ten, say, or cha
 do in the tenth). One row ahead this is for them: there are few tosses, and so the error in all is never more than that
 of the last value, a five-hundredth and those two rows, whatever comes, as long as they do. A column that moves in every
 row tells in some hundred rows whether the mixture is better, and is left to the guard; a strict account would cost it
-dear where tails are heavy. Further ahead it is the other way round. A burst is over by then whichever way it falls, and of a column that
-stands still `H - 1` times what would have been gained may be staked; but what a few hundred rows say of a walk is
-chance, for forecasts of many rows err together, and of a column that moves it is `2 - 2 / sqrt(H)` times.
+dear where tails are heavy. Further ahead it is the other way round. A burst is over by then whichever way it falls, and
+of a column that stands still `H - 1` times what would have been gained may be staked; but what a few hundred rows say
+of a walk is chance, for forecasts of many rows err together, and of a column that moves it is `2 - 2 / sqrt(H)` times.
 
 A row that is wild beyond all bounds (a value of 1e30, a sensor's code) would fill or empty every account for ever: what
 is forecast of it, and from it, is not counted, and its stakes are free.
