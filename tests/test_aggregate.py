@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from natsr.aggregate import RULES, Aggregator, Layer, Layers, MLPoly, Pooling, Power
+from natsr.aggregate import RULES, Aggregator, Layer, Layers, MLPoly, Pooling, Power, Total
 
 Array = npt.NDArray[np.float64]
 EXPERTS, ROWS = 8, 1500
@@ -202,8 +202,47 @@ def test_a_power_of_the_losses_outlives_outliers_gaps_and_experts_that_are_exact
     assert exact.weights[:, 0, 0].tolist() == pytest.approx([1, 0])
 
 
+def test_all_that_was_lost_counts_where_a_stream_is_a_matter_of_few_rows() -> None:
+    """One expert is better in 49 rows of 50, and the other right in the fiftieth, which is thirty times as large."""
+    found = {}
+    for rule in (MLPoly(2, (2, 2), 0.999), Power(2, (2, 2), 0.999, 20.0), Total(2, (2, 2), 0.999, 20.0)):
+        generator, errors = np.random.default_rng(4), []
+        for row in range(1500):
+            large = row % 50 == 49
+            truth, noise = generator.standard_normal(2) + 30.0 * large, generator.standard_normal((2, 2, 2))
+            forecasts = np.stack([(not large) * truth + 0.2 * noise[0], truth + 0.5 * noise[1]])
+            mixture = (rule.weights * forecasts).sum(0)
+            errors.append(float(np.abs(mixture - truth).mean()))
+            rule.update(forecasts, mixture, truth)
+        found[type(rule)] = float(np.mean(errors[500:]))
+    assert found[Total] < 0.7 * found[MLPoly] and found[Total] < 0.6 * found[Power]
+
+
+def test_all_that_was_lost_is_told_by_column_and_outlives_outliers_and_gaps() -> None:
+    rule, generator = Total(2, (3, 2), 0.999, 20.0), np.random.default_rng(5)
+
+    def play(truth: Array) -> None:
+        errors = np.array([[0.2, 1.0], [1.0, 0.2]])[:, None] * generator.standard_normal((2, 3, 2))
+        forecasts = np.where(np.abs(np.nan_to_num(truth)) < 9, np.nan_to_num(truth), 0.0) + errors
+        rule.update(forecasts, (rule.weights * forecasts).sum(0), truth)
+
+    for _ in range(200):
+        play(generator.standard_normal(2))
+    before = rule.weights.copy()
+    assert before.shape == (2, 1, 2) and before[0, 0, 0] > 0.99 < before[1, 0, 1]
+    play(np.array([np.nan, np.nan]))
+    np.testing.assert_allclose(rule.weights, before, atol=1e-9)
+    play(np.array([1e30, -1e30]))
+    for _ in range(50):
+        play(generator.standard_normal(2))
+    assert np.isfinite(rule.loss).all() and np.abs(rule.weights - before).max() < 0.01
+    with pytest.raises(ValueError, match="only Total"):
+        MLPoly(2, (3, 2), pooling="steps")
+
+
 def test_the_weights_of_layers_give_their_answer() -> None:
-    kinds = (Layer(0.99, "near"), Layer(0.999, "channels"), Layer(0.98, "all", power=20.0))
+    fast, total = Layer(0.98, "all", power=20.0), Layer(0.999, "steps", power=20.0)
+    kinds = (Layer(0.99, "near"), Layer(0.999, "channels"), total, fast)
     rule, generator = Layers(4, (3, 2), kinds), np.random.default_rng(9)
     for _ in range(30):
         forecasts = generator.standard_normal((4, 3, 2))

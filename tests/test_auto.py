@@ -14,6 +14,7 @@ from torch import Tensor
 from natsr.auto import NETWORK_INPUTS, Budget, Clock, networks, panel
 from natsr.evaluate import Moment, evaluate
 from natsr.experts.jumps import Jumps
+from natsr.experts.ledger import LEFT, LOAN
 from natsr.fleet.choice import beside
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.naive import LastValue
@@ -404,8 +405,45 @@ def test_a_state_from_before_there_was_a_ledger_is_carried_on() -> None:
     assert scores["as it was"].mae == pytest.approx(scores["as it is"].mae, rel=0.01)
 
 
+def test_a_state_from_before_there_was_a_mixture_by_all_that_was_lost_is_carried_on() -> None:
+    values = wave(400)
+    rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    other.load_state_dict(of_format_9(auto.state_dict()))
+    window = Windows(rows, TASK, 0, 400).window(199)
+    assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
+    assert sum(other.weights().values()) == pytest.approx(1)
+    assert (other._panel._ledger.arrays()["loan"] == LEFT * LOAN).all()
+    mixture = other._panel.mixture.arrays()
+    second, first = (torch.as_tensor(mixture[name]) for name in ("second_weights", "first_5_loss"))
+    assert float(second[5, 0, 0]) == 0 == float(first.abs().sum())
+    both = {"as it was": other, "as it is": auto}
+    scores = evaluate(both, rows, TASK, start=200, stop=400, intervals=False)
+    assert scores["as it was"].mae < 1.02 * scores["as it is"].mae
+    assert float(first.min()) > 0, "from now on it counts"
+
+
+def of_format_9(state: State) -> State:
+    """A state as it was in format 9: nothing is lent, and there is no mixture by all that was lost."""
+    own, mixture, ledger = state["panel"], state["mixture"], state["ledger"]
+    assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(ledger, dict)
+    del ledger["loan"]
+    there = [0, 1, 2, 3, 4, 6]
+    own |= {"mixed": torch.as_tensor(own["mixed"])[:, [0, *(1 + place for place in there)]]}
+    for name in [*mixture]:
+        value = torch.as_tensor(mixture[name])
+        if name.startswith("first_5"):
+            del mixture[name]
+        elif name.startswith("second") and value.ndim == 3:
+            mixture[name] = normed(value[there]) if name.endswith("weights") else value[there]
+    for name in [name for name in mixture if name.startswith("first_6")]:
+        mixture[name.replace("6", "5")] = mixture.pop(name)
+    return state
+
+
 def of_format_8(state: State) -> State:
     """A state as it was in format 8: without a ledger."""
+    of_format_9(state)
     del state["ledger"]
     return state
 

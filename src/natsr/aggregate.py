@@ -17,6 +17,9 @@ row, and `N` experts:
 - **Power**: weights proportional to `L_i^-p`, with the losses `L_i` of late, over all steps and channels. It has no
   bound and cannot do better than the best expert by much, but it leaves those who have become worse within days, where
   rules that add up regrets must first see the old ones fade.
+- **Total**: weights proportional to `L_i^-p`, with all that each has lost, over all steps of a column. All others hold
+  a row to what is usual, so that an outlier does not outweigh the rest; where a stream is a matter of few rows (a
+  battery that is full again at once, a counter that begins anew) it is these that count.
 
 One discount cannot be right before a change and after it, and what is learned for one step and channel alone is learned
 from few rows. `Layers` therefore runs ML-Poly several times, with other discounts and with regrets *pooled* over steps
@@ -42,12 +45,15 @@ SIZE_RATE = 0.01
 YOUNG = 20
 ROUNDING = 16  # a mixture's rounding error, in those of one number
 #: Which regrets an expert's weight for one step and channel is learned from: its own; the mean of those of the steps
-#: around it; the mean over channels, in units of each; the mean over steps and channels.
-Pooling = Literal["none", "near", "channels", "all"]
+#: around it; the mean over channels, in units of each; the mean over steps and channels. Those of all steps of its
+#: channel are for `Total` alone.
+Pooling = Literal["none", "near", "channels", "all", "steps"]
 NEAR = 2  # steps to either side
 #: Of `Power`: weight of the newest row in the mixture's loss of late; the most that a row counts in units of it; a loss
 #: that is next to nothing.
 PACE, FAR, BARELY = 0.1, 20.0, 1e-6
+#: Of `Total`: an error counts as at most so many usual ones.
+BEYOND = 30.0
 
 
 class Aggregator(abc.ABC):
@@ -70,6 +76,8 @@ class Aggregator(abc.ABC):
         pooling: Pooling = "none",
     ) -> None:
         self.discount, self.pooling = discount, pooling
+        if pooling == "steps":
+            raise ValueError("pooling is 'steps', which only Total has")
         kept = {"channels": (*shape[:1], 1), "all": (1, 1)}.get(pooling, shape)
         self.regret = np.zeros((experts, *kept), dtype)
         self.square = np.zeros((experts, *kept), dtype)
@@ -270,16 +278,80 @@ class Power:
         }
 
 
+class Total:
+    """Weights by a power of all that was lost, column by column, summed over the steps.
+
+    Args:
+        experts: How many, `N`.
+        shape: Of what is forecast, `(H, C)`.
+        discount: What a loss weighs one row later.
+        power: How much more a better expert weighs.
+        dtype: Of the weights.
+
+    Example:
+        >>> rule = Total(2, (1, 1), 0.999, 20)
+        >>> forecasts = np.array([1.0, 3.0])[:, None, None]
+        >>> for truth in ([1.1] * 49 + [9.0]) * 20:  # the first is right in the main, the second when it matters
+        ...     rule.update(forecasts, (rule.weights * forecasts).sum(0), np.array([truth]))
+        >>> bool(rule.weights[0, 0, 0] > 0.99)
+        True
+    """
+
+    pooling: Pooling = "steps"
+
+    def __init__(
+        self,
+        experts: int,
+        shape: tuple[int, int],
+        discount: float,
+        power: float,
+        dtype: type[np.floating] = np.float64,
+    ) -> None:
+        self.discount, self.power = discount, power
+        self.loss = np.zeros((experts, shape[1]))
+        self.size = np.zeros(shape)  # mean square of the mixture's errors
+        self.count = np.zeros(shape)  # rows in it
+        self.weights = np.full((experts, 1, shape[1]), 1 / experts, dtype)
+
+    def update(self, forecasts: Floats, mixture: Floats, truth: Array) -> None:
+        """Learn what came; as `Aggregator.update`."""
+        known = np.isfinite(truth) & np.ones(mixture.shape, dtype=bool)
+        square = np.where(known, np.abs(mixture - truth), 0.0) ** 2
+        wild = np.where(self.count < YOUNG, _HUGE, BEYOND**2 * self.size)
+        self.count += known
+        rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1))
+        self.size += rate * (np.minimum(square, wild) - self.size)
+        limit = BEYOND * np.sqrt(self.size)
+        self.loss *= self.discount
+        self.loss += np.minimum(np.where(known, np.abs(forecasts - truth), 0.0), limit).sum(1)
+        scores = ((self.loss.min(0) + TINY) / (self.loss + TINY)) ** self.power
+        self.weights[:] = (scores / scores.sum(0))[:, None]
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        return {"loss": self.loss, "weights": self.weights, "size": self.size, "count": self.count}
+
+
 class Layer(NamedTuple):
-    """One of several ways to mix the same experts: ML-Poly, or, with a power, `Power`, which pools over all."""
+    """One of several ways to mix the same experts: ML-Poly, or, with a power, `Power`, or `Total` for all steps."""
 
     discount: float
     pooling: Pooling
     power: float = 0.0
 
 
+Rule = MLPoly | Power | Total
+
+
+def _rule(layer: Layer, experts: int, shape: tuple[int, int], dtype: type[np.floating]) -> Rule:
+    if not layer.power:
+        return MLPoly(experts, shape, layer.discount, dtype, layer.pooling)
+    kind = Total if layer.pooling == "steps" else Power
+    return kind(experts, shape, layer.discount, layer.power, dtype)
+
+
 class Layers:
-    """Mixtures of the same experts by ML-Poly or `Power`, and a mixture of these by ML-Poly.
+    """Mixtures of the same experts by ML-Poly, `Power` or `Total`, and a mixture of these by ML-Poly.
 
     Args:
         experts: How many, `N`.
@@ -307,16 +379,11 @@ class Layers:
     ) -> None:
         self._shape = (experts, *shape)
         self.kept = 1 + len(layers)  # numbers that `mixed` gives for each value that is forecast
-        self._first: list[MLPoly | Power] = [
-            Power(experts, shape, layer.discount, layer.power, dtype)
-            if layer.power
-            else MLPoly(experts, shape, layer.discount, dtype, layer.pooling)
-            for layer in layers
-        ]
+        self._first = [_rule(layer, experts, shape, dtype) for layer in layers]
         self._second = MLPoly(len(layers), shape, discount, dtype, "all")
 
     @property
-    def rules(self) -> tuple[MLPoly | Power, ...]:
+    def rules(self) -> tuple[Rule, ...]:
         """The mixtures, and last the one that mixes them; `blend.c` does with them as is done here."""
         return (*self._first, self._second)
 
@@ -357,7 +424,7 @@ class Layers:
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
-        rules: dict[str, MLPoly | Power] = {f"first_{number}": rule for number, rule in enumerate(self._first)}
+        rules: dict[str, Rule] = {f"first_{number}": rule for number, rule in enumerate(self._first)}
         rules["second"] = self._second
         return {f"{name}_{part}": values for name, rule in rules.items() for part, values in rule.arrays().items()}
 

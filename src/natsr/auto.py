@@ -40,6 +40,8 @@ LAYERS = (
     Layer(0.999, "all", power=20.0),
     Layer(0.98, "all", power=20.0),
 )
+#: One more further ahead than one row, where few rows are in many forecasts; the last stays last.
+FURTHER = (*LAYERS[:-1], Layer(0.9995, "steps", power=30.0), LAYERS[-1])
 #: No period, and so nothing that an expert looks back on, is longer than this many rows.
 LONGEST = 1440
 #: A period that is found in the stream is at most this long, or as long as a week.
@@ -237,5 +239,5 @@ def panel(
     back = (4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400, _alike(task))
     keep = max(task.reach, *back) + 64
     past = Past(task.channels, keep + task.horizon, task.horizon)
-    mixture = Layers(count, (task.horizon, task.channels), LAYERS, dtype=np.float32)
+    mixture = Layers(count, (task.horizon, task.channels), LAYERS if task.horizon == 1 else FURTHER, dtype=np.float32)
     return Panel(past, clock, groups, mixture, task.horizon)

@@ -1,4 +1,4 @@
-"""The ledger: what may be staked, and that no stream can make one row ahead cost more than is allowed."""
+"""The ledger: what may be staked, and that no stream can make it cost more than is allowed, and is lent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from natsr.experts.guard import part_of_the_way
-from natsr.experts.ledger import ALLOWED, START, YOUNG, Ledger
+from natsr.experts.ledger import ALLOWED, LEARNED, LEFT, LOAN, START, TRUST, YOUNG, Ledger
 from natsr.experts.past import Past
 
 Array = npt.NDArray[np.float64]
@@ -81,12 +81,18 @@ def test_whoever_is_right_is_followed_soon() -> None:
     assert np.abs(rows[1:] - given[:-1])[600:].sum() == pytest.approx(0.5 * np.abs(np.diff(rows, axis=0))[600:].sum())
 
 
-def test_columns_that_move_are_left_to_the_guard_one_row_ahead() -> None:
-    generator = np.random.default_rng(0)
-    rows = generator.standard_normal((ROWS, 1))
-    given, ledger = played(rows, rows + 1.0)  # wrong, all the time
-    assert ledger.stillness()[0] == 0 and ledger.free[0] == 1
-    np.testing.assert_array_equal(given, rows + 1.0)
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_that_move_pay_as_well_until_the_mixture_is_clearly_better(seed: int) -> None:
+    """A walk with a coin on top, as prices between bid and ask: whoever is wrong is not followed, who is right is."""
+    generator = np.random.default_rng(seed)
+    walk = np.cumsum(generator.standard_normal((ROWS, 1)), 0)
+    ahead = np.append(walk[1:], walk[-1:], axis=0) - walk
+    given, ledger = played(walk, walk - np.sign(ahead))
+    assert ledger.stillness()[0] == 0 and excess(walk, given).max() < 1e-9
+    noise = generator.standard_t(1.2, (ROWS, 1))  # the largest stakes are those after the largest values
+    given, ledger = played(noise, np.zeros_like(noise))
+    assert ledger.stillness()[0] == 0
+    np.testing.assert_array_equal(given[YOUNG + 50 :], 0.0)
     assert played(bursts(0), bursts(0))[1].stillness()[0] == 1
 
 
@@ -118,23 +124,42 @@ def test_a_warm_up_is_forgiven_and_remembered_a_little() -> None:
     ledger = Ledger((1, 2))
     accounts = ledger.arrays()
     accounts["lost"][:], accounts["earned"][:], accounts["gained"][:] = 100.0, (-5.0, 50.0), (-5.0, 50.0)
-    ledger.settle()
+    ledger.settle(100)
     np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [0.0, 0.2])
     np.testing.assert_allclose(np.asarray(accounts["gained"], dtype=np.float64), [-5.0, 50.0])  # that is no debt
+    np.testing.assert_allclose(np.asarray(accounts["loan"], dtype=np.float64), LOAN * (1 - 100 / LEARNED))
+    ledger.settle(10_000)
+    np.testing.assert_allclose(np.asarray(accounts["loan"], dtype=np.float64), LOAN * LEFT)
 
 
-def test_debts_of_columns_that_move_are_forgiven_in_time_and_of_those_that_stand_still_not() -> None:
-    for horizon, moves, left in ((2, True, 0.9), (2, False, 1.0), (1, True, 1.0)):
-        ledger, past = Ledger((horizon, 1)), Past(1, 10, horizon)
-        for number in range(100):
-            past.push(np.array([float(number % 2) if moves else float(number == 50)]))
-            ledger.arrays()["earned"][:] = -8.0 if number < 2 else ledger.arrays()["earned"]
-            known = past.last(1)[0]
-            if number > horizon:
-                ledger.take(
-                    past, known + np.zeros((horizon, 1)), known + np.zeros((horizon, 1)), known + np.zeros((horizon, 1))
-                )
-        assert float(ledger.arrays()["earned"][0]) == pytest.approx(-8.0 * left, rel=0.01)
+def lent(horizon: int, moves: bool, part: float) -> float:
+    """What is lent, in usual rows, to a column of which this part of the last value's loss would have been gained."""
+    ledger, past = Ledger((horizon, 1)), Past(1, 4 + horizon, horizon)
+    for number in range(1000):
+        past.push(np.array([float(number % 2) if moves else float(number % 500 == 0)]))
+        if number > horizon:
+            zeros = np.zeros((horizon, 1))
+            ledger.take(past, zeros, zeros, past.last(1)[0] + zeros)
+    for _ in range(horizon):
+        past.push(np.ones(1))
+    accounts, rows = ledger.arrays(), float(past.seen)
+    accounts["lost"][:], accounts["gained"][:] = rows, part * rows
+    wanted, out = past.last(1) + np.full((horizon, 1), 1e6), np.zeros((horizon + 1, horizon, 1))
+    out[:] = past.last(1)  # nothing is out
+    accounts["earned"][:] = -(ALLOWED * rows + START)  # and nothing is there
+    ledger.stake(past, wanted, out)
+    return float(ledger.free[0]) * horizon * 1e6
+
+
+def test_who_would_have_gained_clearly_is_lent_to_and_others_a_little_far_ahead() -> None:
+    assert lent(1, moves=True, part=0.05) == 0 == lent(1, moves=True, part=-0.5)
+    assert lent(1, moves=True, part=0.4) == pytest.approx(TRUST * 400, rel=0.03)
+    assert lent(1, moves=False, part=0.4) == 0, "a coin's toss is no proof"
+    assert lent(24, moves=True, part=0.05) == pytest.approx(LOAN * 24, rel=0.01)
+    assert lent(24, moves=True, part=0.0001) == pytest.approx(23 * 0.1, rel=0.03)
+    assert lent(24, moves=True, part=0.4) == pytest.approx(TRUST * 400, rel=0.03)
+    assert lent(24, moves=True, part=-0.5) == 0
+    assert lent(24, moves=False, part=0.4) == pytest.approx(23 * 400, rel=0.03)
 
 
 def test_a_wild_value_fills_and_empties_no_account() -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr import aggregate
-from natsr.aggregate import Layers, MLPoly, Power
+from natsr.aggregate import Layers, MLPoly, Power, Total
 from natsr.experts import correct, guard, ledger
 from natsr.experts.native import Blending, Rule, address, at, fill
 from natsr.experts.past import LARGEST, Arrays, Past
 
 #: As `enum pooling` in C.
-POOLINGS = ("none", "near", "channels", "all")
+POOLINGS = ("none", "near", "channels", "all", "steps")
 
 
 class Blend:
@@ -55,6 +55,7 @@ class Blend:
             "power_pace": aggregate.PACE,
             "power_far": aggregate.FAR,
             "power_barely": aggregate.BARELY,
+            "total_beyond": aggregate.BEYOND,
             "fade": guard.DISCOUNT,
             "proof": guard.PROOF,
             "doubt": guard.doubt(horizon),
@@ -73,9 +74,11 @@ class Blend:
             "bank_start": ledger.START,
             "bank_fade": ledger.FADE,
             "bank_young": ledger.YOUNG,
-            "bank_still": ledger.STILL,
-            "bank_moving": ledger.MOVING,
-            "bank_forgiven": ledger.FORGIVEN,
+            "bank_still": ledger.stillness_of(horizon)[0],
+            "bank_moving": ledger.stillness_of(horizon)[1],
+            "bank_trust": ledger.TRUST,
+            "bank_dim": ledger.DIM,
+            "bank_clear": ledger.CLEAR,
             "bank_far": ledger.FAR,
         }
         for name, number in numbers.items():
@@ -85,7 +88,7 @@ class Blend:
     @staticmethod
     def fits(mixture: Layers) -> bool:
         """Whether C has all of it."""
-        known = all(type(rule) in (MLPoly, Power) and rule.pooling in POOLINGS for rule in mixture.rules)
+        known = all(type(rule) in (MLPoly, Power, Total) and rule.pooling in POOLINGS for rule in mixture.rules)
         return known and all(rule.weights.dtype == np.float32 for rule in mixture.rules)
 
     def learn(self, past: Past) -> None:
@@ -103,8 +106,8 @@ class Blend:
         return found
 
 
-def _rule(rule: MLPoly | Power) -> Rule:
-    power = rule.power if isinstance(rule, Power) else 0.0
+def _rule(rule: MLPoly | Power | Total) -> Rule:
+    power = 0.0 if isinstance(rule, MLPoly) else rule.power
     made = Rule(len(rule.weights), POOLINGS.index(rule.pooling), discount=rule.discount, power=power)
     fill(made, **rule.arrays())
     return made

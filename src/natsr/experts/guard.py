@@ -27,7 +27,7 @@ WILD, SIZE_RATE, YOUNG = 10.0, 0.01, 20
 PROOF = 0.003
 #: And by how many usual changes, times `sqrt(H) - 1`: forecasts of many rows err together for as many rows, and what a
 #: few hundred of them say of a walk is chance.
-DOUBT = 2.0
+DOUBT = 1.0
 #: Of the ready share: what a row weighs one row later; from how many times the last value's error on it is 0; and an
 #: error that is next to nothing.
 RECENT, MOST, BARELY = 0.6, 5.0, 1e-12

@@ -8,21 +8,26 @@ time, over all steps, may lose no more than the column has:
 
 - a five-hundredth of all that the last value has lost, and two usual rows of that to begin with;
 - what the forecasts have gained over the last value, less what they have lost to it;
-- further ahead than one row, a few times what the mixture *would* have gained, had it been followed all the time.
-  Stakes are out for many rows there, and a stream that has just begun, and is forecast well, would have to wait for
-  hundreds of rows without that.
+- what it is lent.
 
 What would be too much is staked in part, all steps alike, and as long as the largest stake of late would have been too
 much every stake is made in that part: whoever bets little in full while nothing happens, and a little of much when
 something does, loses what follows from being right in the main.
 
-Some columns stand still in the main (`stillness`: nine rows of ten, say, or change by next to nothing beside what they
-do in the tenth). One row ahead this is for them: there are few tosses, and so the error in all is never more than that
-of the last value, a five-hundredth and those two rows, whatever comes, as long as they do. A column that moves in every
-row tells in some hundred rows whether the mixture is better, and is left to the guard; a strict account would cost it
-dear where tails are heavy. Further ahead it is the other way round. A burst is over by then whichever way it falls, and
-of a column that stands still `H - 1` times what would have been gained may be staked; but what a few hundred rows say
-of a walk is chance, for forecasts of many rows err together, and of a column that moves it is `2 - 2 / sqrt(H)` times.
+Without a loan this is a bound on any stream. It would be dear: where tails are heavy one stake may be larger than all
+that was earned, and `H` rows ahead stakes are out for many rows, so that a stream that has just begun, and is forecast
+well, would have to wait for hundreds of rows. Much may be lent to whoever *would* have gained much, had it been
+followed all the time, for that is no chance:
+
+- where the mixture would have been clearly better than the last value, twice what it would have gained;
+- further ahead than one row as much as it would have gained, up to a third of all that is out when all is staked, and a
+  quarter of that after a warm-up;
+- a column that stands still in the main (`stillness`: in nine rows of ten, say, or all but still beside what it does in
+  the tenth) `H - 1` times what would have been gained, and nothing else. One row ahead that is nothing: there are few
+  tosses, and so its error in all is never more than that of the last value, a five-hundredth and those two rows,
+  whatever comes, as long as it stands still in the main. Further ahead a burst is over whichever way it falls.
+
+A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
 A row that is wild beyond all bounds (a value of 1e30, a sensor's code) would fill or empty every account for ever: what
 is forecast of it, and from it, is not counted, and its stakes are free.
@@ -32,8 +37,6 @@ was gained in it counts up to another five-hundredth.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import numpy.typing as npt
@@ -48,17 +51,21 @@ CARRIED = 0.002
 FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
 YOUNG = 100
-#: The part of what is owed that is forgiven in a row, further ahead than one row, of a column that moves.
-FORGIVEN = 0.001
+#: What is lent further ahead than one row to a column that moves, in usual rows of what the last value loses and steps;
+#: the part of it that is left after a warm-up of so many rows.
+LOAN, LEFT, LEARNED = 0.35, 0.25, 800
+#: From the first to the second part of what the last value has lost, what would have been gained is the clearer; so
+#: many times that is lent where it is clear.
+DIM, CLEAR, TRUST = 0.1, 0.3, 2.0
 #: A value is wild if it lies further, in root mean squares of the changes, from where it is cut.
 FAR = 100.0
-#: A column stands still in the main up to the first, and moves from the second on.
-STILL, MOVING = 0.25, 0.35
+#: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
+STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 
 
-def believed(horizon: int, still: Array) -> Array:
-    """How many times what would have been gained may be staked, by how much a column stands still."""
-    return (1 - still) * (2 - 2 / math.sqrt(horizon)) + still * (horizon - 1)
+def stillness_of(horizon: int) -> tuple[float, float]:
+    """Up to where a column stands still in the main, and from where on it moves."""
+    return (STILL[0], MOVING[0]) if horizon == 1 else (STILL[1], MOVING[1])
 
 
 def _wild(past: Past, rows: int, back: int) -> Flags:
@@ -81,13 +88,15 @@ class Ledger:
         self._lost = np.zeros(channels)  # by the last value
         self._earned = np.zeros(channels)  # by the forecasts over the last value
         self._gained = np.zeros(channels)  # by the mixture over the last value, had it been followed
+        self._loan = np.full(channels, LOAN)  # what is lent, in usual rows and steps
         self._peak = np.zeros(channels)  # the largest stake of late
         self._changes = np.zeros((3, channels))  # from row to row: how many, their sum, and that of their roots
         self.free = np.ones(channels)
 
-    def settle(self) -> None:
-        """A warm-up is over."""
+    def settle(self, rows: int) -> None:
+        """A warm-up of so many rows is over."""
         np.clip(self._earned, 0.0, CARRIED * self._lost, out=self._earned)
+        self._loan[:] = LOAN * max(LEFT, 1 - rows / LEARNED)
 
     def take(self, past: Past, mixture: Array, given: Array, truth: Array) -> None:
         """The newest row is there: what each step of what was forecast of it has brought.
@@ -105,15 +114,19 @@ class Ledger:
         held = [np.clip(truth - guess, -LARGEST, LARGEST) for guess in (last, given, mixture)]
         lost, own, mixed = (np.where(known, np.abs(error), 0.0).sum(0) for error in held)
         self._lost += lost
-        for account in (self._earned, self._gained):
-            account *= np.where(account < 0, self._kept(), 1.0)
         self._gained += lost - mixed
         if past.seen > YOUNG + self._horizon:
             self._earned += lost - own
 
-    def _kept(self) -> Array:
-        """What is left one row later of what is owed, `(C,)`."""
-        return 1 - FORGIVEN * (1 - self.stillness()) if self._horizon > 1 else np.ones_like(self._lost)
+    def _lent(self, still: Array, usual: Array) -> Array:
+        """What may be staked beside what is there, `(C,)`."""
+        gained = np.maximum(self._gained, 0.0)
+        many = (self._horizon - 1) * gained
+        loan = np.minimum(many, self._loan * self._horizon * usual)
+        part = gained / np.where(self._lost > 0, self._lost, 1.0)
+        clear = np.clip((part - DIM) / (CLEAR - DIM), 0.0, 1.0)
+        lent: Array = (1 - still) * np.maximum(loan, clear * TRUST * gained) + still * many
+        return lent
 
     def stillness(self) -> Array:
         """1 for a column that stands still in the main, 0 for one that moves, `(C,)`.
@@ -123,7 +136,8 @@ class Ledger:
         """
         count, total, roots = self._changes
         index = roots**2 / np.where(total > 0, count * total, 1.0)
-        return np.clip((MOVING - index) / (MOVING - STILL), 0.0, 1.0)
+        still, moving = stillness_of(self._horizon)
+        return np.clip((moving - index) / (moving - still), 0.0, 1.0)
 
     def stake(self, past: Past, wanted: Array, out: Array) -> None:
         """How much of the way can be paid for.
@@ -140,9 +154,8 @@ class Ledger:
         if past.seen <= YOUNG + horizon:
             self.free[:] = 1.0
             return
-        own = (ALLOWED + START / past.seen) * self._lost + self._earned
-        still = self.stillness()
-        bank = own + believed(horizon, still) * np.maximum(self._gained, 0.0)
+        still, usual = self.stillness(), self._lost / past.seen
+        bank = ALLOWED * self._lost + START * usual + self._earned + self._lent(still, usual)
         ago = np.arange(1, horizon)
         waits = np.arange(horizon)[:, None] >= ago[:, None, None]  # steps that have not come
         waits = waits & ~_wild(past, horizon - 1, 1)[::-1, None]
@@ -150,12 +163,11 @@ class Ledger:
         bank -= np.where(waits, np.minimum(stakes, LARGEST), 0.0).sum((0, 1))
         most = np.where(self._peak > 0, self._peak, 1.0)
         free = np.where(self._peak > bank, np.maximum(bank, 0.0) / most, 1.0)
-        free = still * free + (1 - still) if horizon == 1 else free
         self.free[:] = np.where(wild, 1.0, free)
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
-        accounts = {"lost": self._lost, "earned": self._earned, "gained": self._gained}
+        accounts = {"lost": self._lost, "earned": self._earned, "gained": self._gained, "loan": self._loan}
         return accounts | {"peak": self._peak, "changes": self._changes, "free": self.free}
 
     @staticmethod
@@ -166,5 +178,5 @@ class Ledger:
         """
         last, mixture = loss[0].sum(0), loss[4].sum(0)
         accounts = {"lost": last, "earned": CARRIED * last, "gained": last - mixture}
-        changes = np.ones((3, len(last)))
-        return accounts | {"peak": np.zeros_like(last), "changes": changes, "free": np.ones_like(last)}
+        changes, loan = np.ones((3, len(last))), np.full_like(last, LEFT * LOAN)
+        return accounts | {"loan": loan, "peak": np.zeros_like(last), "changes": changes, "free": np.ones_like(last)}

@@ -174,8 +174,8 @@ class Panel:
             arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
             arrays |= {"recent": held["recent"], "readiness": held["ready"]}
             bank = self._ledger.arrays()
-            arrays |= {"lost": bank["lost"], "earned": bank["earned"], "gained_of": bank["gained"]}
-            arrays |= {"peak": bank["peak"], "moves": bank["changes"], "free": bank["free"]}
+            arrays |= {"gained_of": bank["gained"], "moves": bank["changes"]}
+            arrays |= {name: bank[name] for name in ("lost", "earned", "loan", "peak", "free")}
             arrays |= {f"hint_{name}": values for name, values in self._correction.arrays().items()}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "error_least": FLOOR}
             limits |= {"far": FAR, "reach_fade": FADE}
@@ -211,7 +211,7 @@ class Panel:
 
     def settle(self) -> None:
         """A warm-up is over."""
-        self._ledger.settle()
+        self._ledger.settle(self.past.seen)
 
     def reload(self) -> None:
         """The arrays have been written to."""

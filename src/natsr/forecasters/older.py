@@ -3,7 +3,8 @@
 Up to format 2 there was one mixture, and one network where there are several now; in format 3 there were four mixtures,
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
-by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger.
+by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
+in format 9 nothing was lent by it, and there was no mixture by all that was lost.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from natsr.experts.analogs import Analogs
-from natsr.experts.ledger import Ledger
+from natsr.experts.ledger import LEFT, LOAN, Ledger
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array
 from natsr.types import State, StateError
@@ -28,13 +29,15 @@ QUICK, SLOW = "everything_quick_plain", "everything_plain"
 #: Those that were not there in format 6, those that were not in format 7, and the one whose forecasts and losses they
 #: are given.
 MEDIANS, ANALOGS, MEAN = ("median_13", "median_97"), "analog_", "mean_0.1"
-#: How many mixtures by regret there are: they come first.
+#: How many mixtures by regret there are: they come first. And which one is by all that was lost.
 BY_REGRET = 4
+TOTAL = 5
 
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    state = _accounted(_guarded(_evened(_swung(_mixed(state, panel), panel), panel), panel))
+    state = _mixed(_totalled(state, panel), panel)
+    state = _accounted(_guarded(_evened(_swung(state, panel), panel), panel))
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
@@ -72,12 +75,51 @@ def _guarded(state: State, panel: Panel) -> State:
 
 
 def _accounted(state: State) -> State:
-    """Up to format 8 nobody kept account of what was staked: as if a warm-up had just been over."""
-    guard = state.get("guard")
+    """Up to format 8 nobody kept account of what was staked, and in format 9 nothing was lent.
+
+    As if a warm-up had just been over.
+    """
+    guard, bank = state.get("guard"), state.get("ledger")
+    lost = bank.get("lost") if isinstance(bank, dict) else None
+    if isinstance(bank, dict) and isinstance(lost, Tensor) and "loan" not in bank:
+        return {**state, "ledger": {**bank, "loan": torch.full_like(lost, LEFT * LOAN)}}
     loss = guard.get("loss") if isinstance(guard, dict) else None
     if "ledger" in state or not isinstance(loss, Tensor) or loss.ndim != 3:
         return state
     return {**state, "ledger": _fresh(Ledger.of_losses(loss.cpu().double().numpy()))}
+
+
+def _totalled(state: State, panel: Panel) -> State:
+    """Up to format 9 there was no mixture by all that was lost: it weighs nothing, and nobody has lost anything yet."""
+    mixture, own = state.get("mixture"), state.get("panel")
+    if not isinstance(mixture, dict) or not isinstance(own, dict):
+        return state
+    mixed, last, fresh = own.get("mixed"), f"first_{TOTAL + 1}", _fresh(panel.mixture.arrays())
+    loss = mixture.get(f"first_{TOTAL}_loss")
+    if not (isinstance(loss, Tensor) and isinstance(mixed, Tensor)):
+        return state
+    if f"{last}_loss" not in fresh or f"{last}_loss" in mixture:
+        return state
+    today: State = {}
+    for name, value in mixture.items():
+        if name.startswith("second") and isinstance(value, Tensor) and value.ndim == 3:
+            value = torch.cat([value[:TOTAL], torch.zeros_like(value[:1]), value[TOTAL:]])
+        today[name.replace(f"first_{TOTAL}", last)] = value
+    today |= _nothing_lost(fresh, len(loss))
+    place = 1 + TOTAL
+    mixed = torch.cat([mixed[:, :place], mixed[:, :1], mixed[:, place:]], 1)
+    return {**state, "mixture": today, "panel": {**own, "mixed": mixed}}
+
+
+def _nothing_lost(fresh: State, experts: int) -> State:
+    """The mixture by all that was lost, before anything was."""
+    made: State = {}
+    for part in ("loss", "weights", "size", "count"):
+        value = fresh.get(f"first_{TOTAL}_{part}")
+        if isinstance(value, Tensor):
+            shape = (experts, *value.shape[1:]) if part in ("loss", "weights") else value.shape
+            made[f"first_{TOTAL}_{part}"] = value.new_full(shape, 1 / experts if part == "weights" else 0.0)
+    return made
 
 
 def _mixed(state: State, panel: Panel) -> State:
@@ -132,6 +174,8 @@ def _fresh(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]])
 
 def _mixture(old: State, panel: Panel, places: Tensor, new: Tensor) -> State:
     fresh = _fresh(panel.mixture.arrays())
+    if f"first_{TOTAL + 1}_loss" in fresh:
+        fresh |= _nothing_lost(fresh, len(panel.names))
     for name, value in fresh.items():
         rule, part = name.rsplit("_", 1)
         by_losses = f"{rule}_loss" in fresh

@@ -39,7 +39,7 @@ static labelled collect(const blending *m, const double *row, int64_t newest)
 
 /* ---- ML-Poly: natsr.aggregate has the mathematics --------------------------------------------------------------- */
 
-enum pooling { ALONE, NEAR_STEPS, OVER_CHANNELS, OVER_ALL };
+enum pooling { ALONE, NEAR_STEPS, OVER_CHANNELS, OVER_ALL, OVER_STEPS };
 
 static int64_t kept_by(const blending *m, const poly *rule)
 {
@@ -212,6 +212,60 @@ static void learn_power(const blending *m, const poly *rule, const float *foreca
         rule->weights[e] = (float)((double)sums[e] / total);
 }
 
+/* Weights by a power of all that was lost, column by column: natsr.aggregate.Total. */
+static void learn_total(const blending *m, const poly *rule, const float *forecasts, const float *mixture,
+                        const double *truth)
+{
+    const int64_t E = rule->experts, C = m->channels, N = m->horizon * C;
+    double *restrict limit = m->work + 3 * N, *restrict least = limit + N, *restrict sums = least + C;
+    float *restrict scores = m->gained; /* (E, C) */
+    for (int64_t i = 0; i < N; i++) {
+        const int known = truth[i] == truth[i];
+        const double wrong = known ? fabs((double)mixture[i] - truth[i]) : 0.0;
+        const double wild = rule->count[i] < m->mix_young ? 1e30 : m->total_beyond * m->total_beyond * rule->size[i];
+        rule->count[i] += known;
+        const double rate = known ? larger(m->mix_rate, 1 / larger(rule->count[i], 1)) : 0.0;
+        rule->size[i] += rate * (smaller(wrong * wrong, wild) - rule->size[i]);
+        limit[i] = known ? m->total_beyond * sqrt(rule->size[i]) : 0.0;
+    }
+    for (int64_t c = 0; c < C; c++) {
+        least[c] = INFINITY;
+        sums[c] = 0;
+    }
+    for (int64_t e = 0; e < E; e++) {
+        const float *f = forecasts + e * N;
+        double *restrict loss = rule->loss + e * C;
+        for (int64_t c = 0; c < C; c++)
+            loss[c] *= rule->discount;
+        for (int64_t h = 0; h < m->horizon; h++)
+            for (int64_t c = 0; c < C; c++) {
+                const int64_t i = h * C + c;
+                loss[c] += limit[i] > 0 ? smaller(fabs((double)f[i] - truth[i]), limit[i]) : 0.0;
+            }
+        for (int64_t c = 0; c < C; c++)
+            least[c] = smaller(least[c], loss[c]);
+    }
+    for (int64_t e = 0; e < E; e++)
+        for (int64_t c = 0; c < C; c++) {
+            const double score = pow((least[c] + m->tiny) / (rule->loss[e * C + c] + m->tiny), rule->power);
+            scores[e * C + c] = (float)score;
+            sums[c] += score;
+        }
+    for (int64_t e = 0; e < E; e++)
+        for (int64_t c = 0; c < C; c++)
+            rule->weights[e * C + c] = (float)((double)scores[e * C + c] / sums[c]);
+}
+
+static void learn(const blending *m, const poly *rule, const float *forecasts, const float *mixture, const double *truth)
+{
+    if (rule->power == 0)
+        learn_rule(m, rule, forecasts, mixture, truth);
+    else if (rule->pooling == OVER_STEPS)
+        learn_total(m, rule, forecasts, mixture, truth);
+    else
+        learn_power(m, rule, forecasts, mixture, truth);
+}
+
 /* (1 + K, H, C): the answer and the mixtures it is made of, of forecasts (E, H, C). */
 void blend_mix(const blending *m, const float *forecasts, float *to)
 {
@@ -227,6 +281,9 @@ void blend_mix(const blending *m, const float *forecasts, float *to)
             if (rule->pooling == ALONE || rule->pooling == NEAR_STEPS)
                 for (int64_t i = 0; i < N; i++)
                     mixture[i] += rule->weights[e * N + i] * f[i];
+            else if (rule->pooling == OVER_STEPS)
+                for (int64_t i = 0; i < N; i++)
+                    mixture[i] += rule->weights[e * C + i % C] * f[i];
             else
                 for (int64_t h = 0; h < H; h++) {
                     const float weight = rule->weights[rule->pooling == OVER_CHANNELS ? e * H + h : e];
@@ -377,7 +434,7 @@ void blend_learn(const blending *m, const past *p)
     const int64_t N = m->horizon * m->channels;
     const labelled l = collect(m, p->row, p->seen - 1);
     for (int64_t k = 0; k < m->layers; k++)
-        (m->rules[k].power > 0 ? learn_power : learn_rule)(m, m->rules + k, l.forecasts, l.mixed + (k + 1) * N, l.truth);
+        learn(m, m->rules + k, l.forecasts, l.mixed + (k + 1) * N, l.truth);
     learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed, l.truth);
     choose(m, &l);
     ledger_take(m, p, l.mixed, l.mean, l.truth);

@@ -37,7 +37,7 @@ FLAGS = (
 )
 #: The interface between Python and C, as `NATSR_ABI` in kernels.h has it: one more whenever a structure or a function
 #: changes what it takes.
-ABI = 4
+ABI = 5
 _SECONDS = 600
 
 

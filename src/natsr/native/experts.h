@@ -109,12 +109,12 @@ typedef struct {
     double *usual, *since, *unit; /* (2, C), (C), (C) */
 } swings;
 
-/* natsr.aggregate.MLPoly in float32; with a power, natsr.aggregate.Power. */
+/* natsr.aggregate.MLPoly in float32; with a power, natsr.aggregate.Power, or Total for all steps of a column. */
 typedef struct {
     int64_t experts, pooling; /* one of `enum pooling` in blend.c */
-    float *regret, *square, *weights; /* (E, H, C), (E, H) or (E) */
+    float *regret, *square, *weights; /* (E, H, C), (E, H), (E) or (E, C) */
     double *size, *count;             /* (H, C) */
-    double *loss, *pace;              /* of Power: (E), (1) */
+    double *loss, *pace;              /* of Power: (E), (1); of Total: (E, C), none */
     double discount, power;
 } poly;
 
@@ -131,15 +131,16 @@ typedef struct {
     const double *shares;
     double *recent, *readiness; /* of the guard: (2, C), (C) */
     double *hint_error, *hint_cross, *hint_square, *hint_loss, *hint_count; /* of natsr.experts.correct: (H, C), three times, (2, C), (1) */
-    double *lost, *earned, *gained_of, *peak, *moves, *free; /* of natsr.experts.ledger: (C) each, moves (3, C) */
+    double *lost, *earned, *gained_of, *loan, *peak, *moves, *free; /* of natsr.experts.ledger: (C) each, moves (3, C) */
     float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (1 + K, H, C), (E, H, C), (6, H + 2 near, C) */
     double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
-    double power_pace, power_far, power_barely;
+    double power_pace, power_far, power_barely, total_beyond;
     double fade, proof, doubt, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
     double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
-    double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_forgiven, bank_far;
+    double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_trust, bank_dim;
+    double bank_clear, bank_far;
 } blending;
 
 void ledger_take(const blending *m, const past *p, const float *mixed, const double *given, const double *truth);

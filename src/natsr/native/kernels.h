@@ -8,7 +8,7 @@
 #ifndef NATSR_KERNELS_H
 #define NATSR_KERNELS_H
 
-#define NATSR_ABI 4 /* as in natsr.native.build */
+#define NATSR_ABI 5 /* as in natsr.native.build */
 
 #include <stddef.h>
 #include <stdint.h>

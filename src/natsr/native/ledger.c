@@ -40,9 +40,6 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
         m->moves[c] += known;
         m->moves[C + c] += known ? change : 0.0;
         m->moves[2 * C + c] += known ? sqrt(change) : 0.0;
-        const double kept = H > 1 ? 1 - m->bank_forgiven * (1 - stillness(m, c)) : 1.0;
-        m->earned[c] *= m->earned[c] < 0 ? kept : 1.0;
-        m->gained_of[c] *= m->gained_of[c] < 0 ? kept : 1.0;
     }
     for (int64_t h = 0; h < H; h++) {
         const double *last = p->raw + (p->end - 2 - h) * C;
@@ -56,6 +53,17 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
             m->earned[c] += counts ? lost - apart(truth[i], given[i], m->largest) : 0.0;
         }
     }
+}
+
+/* What may be staked beside what is there. */
+static double lent(const blending *m, int64_t c, double still, double usual)
+{
+    const double H = (double)m->horizon, gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
+    const double many = (H - 1) * gained, most = m->loan[c] * H * usual, loan = many < most ? many : most;
+    const double part = gained / (m->lost[c] > 0 ? m->lost[c] : 1.0);
+    const double clear = (part - m->bank_dim) / (m->bank_clear - m->bank_dim);
+    const double trust = (clear < 0 ? 0 : clear > 1 ? 1 : clear) * m->bank_trust * gained;
+    return (1 - still) * (loan > trust ? loan : trust) + still * many;
 }
 
 /* What is out, column by column: the steps that have not come of each origin before the newest. */
@@ -95,11 +103,10 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
         return;
     staked(m, p, out);
     for (int64_t c = 0; c < C; c++) {
-        const double still = stillness(m, c), gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
-        const double times = (1 - still) * (2 - 2 / sqrt((double)H)) + still * (double)(H - 1);
-        const double own = (m->bank_allowed + m->bank_start / (double)p->seen) * m->lost[c] + m->earned[c];
-        const double bank = own + times * gained - out[c];
+        const double still = stillness(m, c), usual = m->lost[c] / (double)p->seen;
+        const double own = m->bank_allowed * m->lost[c] + m->bank_start * usual + m->earned[c];
+        const double bank = own + lent(m, c, still, usual) - out[c];
         const double free = m->peak[c] <= bank ? 1.0 : bank > 0 ? bank / m->peak[c] : 0.0;
-        m->free[c] = is_wild(m, p, 0, c) ? 1.0 : H == 1 ? still * free + (1 - still) : free;
+        m->free[c] = is_wild(m, p, 0, c) ? 1.0 : free;
     }
 }
