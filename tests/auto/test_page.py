@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
-from benchmarks.auto.tables import cold, cost, elsewhere, kinds, outside, parts, published
+from benchmarks.auto.tables import cold, cost, elsewhere, kinds, outside, parts, published, rules
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
@@ -109,6 +109,14 @@ def test_a_part_is_what_the_error_is_without_it(tmp_path: Path) -> None:
     file = tmp_path / "parts.json"
     file.write_text(json.dumps({"ETTh1, H = 24, 3000 rows": {"mae": 0.4, "networks": 1.021}}))
     assert "| without | ETTh1, H = 24 |" in parts(file) and "| networks | +2.1 % |" in parts(file)
+
+
+def test_rules_are_beside_ml_poly(tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text(json.dumps({"WTH, H = 24, 3000 rows": {"mlpoly": 0.4, "boa": 0.402, "ewa": 0.41, "auto": 0.396}}))
+    lines = rules(file).splitlines()
+    assert lines[0] == "| | ML-Poly | BOA | EWA | the seven |"
+    assert lines[2:] == ["| WTH, H = 24 | 0.400 | +0.5 % | +2.5 % | -1.0 % |", "| mean | | +0.5 % | +2.5 % | -1.0 % |"]
 
 
 def test_columns_beside_the_values_have_a_line_each(tmp_path: Path) -> None:
