@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from pathlib import Path
 
-from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
+import pytest
+from benchmarks.auto.page import METHODS, PAGE, ROOT, rendered, streams, with_tables
 from benchmarks.auto.tables import cold, cost, elsewhere, kinds, outside, parts, published, rules
 
 from natsr.bench.cells import Cell, Result
@@ -15,6 +18,18 @@ from natsr.bench.results import appending
 def test_the_tables_are_not_stale() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == with_tables(text), "docs/auto.md is stale: python -m benchmarks.auto.page"
+
+
+@pytest.mark.parametrize("script", ["auto/page", "auto/packages", "auto/rules", "intervals/page"])
+def test_help_does_no_work(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "benchmarks" / f"{script}.py"), run_name="__main__")
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("usage: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_result_stands_beside_the_pool_before_it(tmp_path: Path) -> None:
