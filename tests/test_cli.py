@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ def test_help_of_every_command_has_an_example(command_line: tuple[str, ...]) -> 
 def test_help_of_run_says_how_much_of_the_sample_is_taken() -> None:
     _, text, _ = natsr("run", "--help")
     assert f"{SAMPLE_ROWS:,} of 43,824" in " ".join(text.split())
+
+
+def test_the_page_shows_every_option_of_a_file_and_of_a_stream() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    of_file, of_stream = (page.split(f"\n## `natsr run{which}`\n")[1].split("```")[1] for which in ("", " -"))
+    every = {f"--{item.name}" for item in fields(Run)} - {"--file"}
+    assert every - set(re.findall("--[a-z]+", of_file)) == {"--freq", "--levels", "--state"}
+    assert every - set(re.findall("--[a-z]+", of_stream)) == {"--methods", "--rows", "--out", "--repeated", "--device"}
 
 
 # Run
