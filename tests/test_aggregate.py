@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +13,17 @@ from natsr.aggregate import RULES, Aggregator, Layer, Layers, MLPoly, Pooling, P
 
 Array = npt.NDArray[np.float64]
 EXPERTS, ROWS = 8, 1500
+DELAY, LONG = 24, 6000  # rows until a loss comes, and of a game in which they come late
 every_rule = pytest.mark.parametrize("name", RULES)
 
 
 def losses(kind: str, weights: Array, row: int, generator: np.random.Generator) -> Array:
     """Losses of the experts in [0, 1], chosen against the weights."""
+    # Of experts that weigh the same the first counts as the better one: even weights must not lose alike.
     if kind == "against the leader":
-        return np.asarray(weights >= weights.max(), dtype=np.float64)
+        return np.asarray(np.arange(EXPERTS) == weights.argmax(), dtype=np.float64)
     if kind == "against the better half":
-        return np.asarray(weights >= np.median(weights), dtype=np.float64)
+        return np.asarray((-weights).argsort(kind="stable").argsort() < EXPERTS // 2, dtype=np.float64)
     if kind == "turning":
         return ((np.arange(EXPERTS) + row // 100) % EXPERTS) / (EXPERTS - 1)
     if kind == "one good":
@@ -31,29 +34,61 @@ def losses(kind: str, weights: Array, row: int, generator: np.random.Generator) 
 KINDS = ("against the leader", "against the better half", "turning", "one good", "chance")
 
 
-def played(rule: Aggregator, kind: str) -> tuple[Array, Array]:
-    """Cumulated regrets and their squares after a game."""
+def played(rules: Sequence[Aggregator], kind: str, rows: int = ROWS, delay: int = 1) -> tuple[Array, Array]:
+    """Cumulated regrets and their squares after a game of rules that take turns and learn a row `delay` rows later."""
     generator = np.random.default_rng(0)
     regret, square = np.zeros(EXPERTS), np.zeros(EXPERTS)
-    for row in range(ROWS):
-        weights = rule.weights[:, 0]
+    late: list[Array] = []
+    for row in range(rows):
+        if row >= delay:
+            rules[(row - delay) % len(rules)].learn(late[row - delay][:, None])
+        weights = rules[row % len(rules)].weights[:, 0]
         loss = losses(kind, weights, row, generator)
         gained = weights @ loss - loss
         regret, square = regret + gained, square + gained**2
-        rule.learn(gained[:, None])
+        late.append(gained)
     return regret, square
+
+
+@pytest.mark.parametrize("kind", ["against the leader", "against the better half"])
+def test_losses_against_the_weights_hurt(kind: str) -> None:
+    """Even weights must not lose alike: nothing would ever be regretted."""
+    regret, _ = played([MLPoly(EXPERTS, (1,))], kind)
+    assert regret.max() > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ml_poly_keeps_its_bound_against_any_losses(kind: str) -> None:
-    regret, square = played(MLPoly(EXPERTS, (1,)), kind)
+    regret, square = played([MLPoly(EXPERTS, (1,))], kind)
     assert (regret <= np.sqrt(EXPERTS * (1 + math.log(1 + ROWS)) * (1 + square))).all()
+
+
+@pytest.mark.parametrize("copies", [1, DELAY])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ml_poly_keeps_the_bound_of_copies_where_losses_come_late(kind: str, copies: int) -> None:
+    """Labels of `h` rows later.
+
+    With `h` copies that take turns each has learned its last row before its next one comes, so the bound holds for each
+    over its `ceil(T / h)` rows: `R_c <= sqrt(a (1 + S_c))` with `a = N (1 + ln(1 + ceil(T / h)))`. Regrets add up, and
+    by Cauchy and Schwarz `sum_c sqrt(a (1 + S_c)) <= sqrt(h a (h + S))`, where `S` is the sum of all `S_c`.
+
+    One rule that learns late, as `auto` has it, is held to the same; for it this is measured, not proved. It regrets a
+    quarter of the bound at most, and of losses against the weights five to six times what it does of those at once.
+    """
+    regret, square = played([MLPoly(EXPERTS, (1,)) for _ in range(copies)], kind, LONG, DELAY)
+    a = EXPERTS * (1 + math.log(1 + math.ceil(LONG / DELAY)))
+    assert (regret <= np.sqrt(DELAY * a * (DELAY + square))).all()
+
+
+def test_the_bound_for_losses_at_once_is_not_kept_where_they_come_late() -> None:
+    regret, square = played([MLPoly(EXPERTS, (1,))], "turning", LONG, DELAY)
+    assert (regret > np.sqrt(EXPERTS * (1 + math.log(1 + LONG)) * (1 + square))).any()
 
 
 @every_rule
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_rule_regrets_more_than_a_root_of_the_rows(name: str, kind: str) -> None:
-    regret, square = played(RULES[name](EXPERTS, (1,)), kind)
+    regret, square = played([RULES[name](EXPERTS, (1,))], kind)
     assert regret.max() <= 4 * math.sqrt(EXPERTS * (1 + square.max()))
 
 

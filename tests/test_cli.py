@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ def test_help_of_every_command_has_an_example(command_line: tuple[str, ...]) -> 
 def test_help_of_run_says_how_much_of_the_sample_is_taken() -> None:
     _, text, _ = natsr("run", "--help")
     assert f"{SAMPLE_ROWS:,} of 43,824" in " ".join(text.split())
+
+
+def test_the_page_shows_every_option_of_a_file_and_of_a_stream() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    of_file, of_stream = (page.split(f"\n## `natsr run{which}`\n")[1].split("```")[1] for which in ("", " -"))
+    every = {f"--{item.name}" for item in fields(Run)} - {"--file"}
+    assert every - set(re.findall("--[a-z]+", of_file)) == {"--freq", "--levels", "--state"}
+    assert every - set(re.findall("--[a-z]+", of_stream)) == {"--methods", "--rows", "--out", "--repeated", "--device"}
 
 
 # Run
@@ -314,7 +323,7 @@ def swapped(lines: list[str]) -> list[str]:
         (lambda lines: [*lines[:50], lines[50].rsplit(",", 1)[0] + ",broken", *lines[51:]], "broken"),
         (lambda lines: [*lines[:50], lines[49] + "1", *lines[50:]], "each time once"),
         (swapped, "order|before|sort"),
-        (lambda lines: lines[:40], "expected at least window"),
+        (lambda lines: lines[:5], "has 4 rows, expected at least 5"),
     ],
     ids=["no time column", "text among numbers", "duplicate times", "unsorted times", "too short"],
 )
@@ -341,11 +350,16 @@ def test_damaged_files_are_refused_with_one_message(
         (("--method", "natssr"), "natsr"),
         (("--methods", "rls,lastvalue"), "last_value"),
         (("--method", "rls", "--methods", "er"), "both given"),
-        (("--freq", "h"), "it goes with - only"),
+        (("--freq", "h"), "--freq is 'h', but a file's times tell it; it goes with - only"),
+        (("--levels", "0.5"), "--levels is '0.5', but of a file the 90 % intervals are written; it goes with - only"),
+        (("--state", "kept"), "--state is 'kept', but a file is begun anew each time; it goes with - only"),
         (("--repeated", "both"), "expected one of refuse, first, last, mean"),
         (("--protocol", "honst"), "expected one of honest, partial, paper"),
         (("--methods", "rls", "--set", "ridge"), "expected key=value"),
         (("--methods", "rls", "--set", "rigde=1"), "did you mean ridge"),
+        (("--methods", "rls", "--set", "rls.rigde=1"), "did you mean ridge"),
+        (("--methods", "last_value", "--set", "last_value.ridge=1"), "option 'ridge' is not known; there is none"),
+        (("--method", "rls", "--set", "budget=all"), "rls has forgetting, ridge; last_value has none"),
         (("--methods", "rls", "--set", "ridge=much"), "expected a number"),
         (("--methods", "rls", "--set", "er.rate=1"), "expected one of the methods run: rls"),
         (("--methods", "rls", "--set", "calendar=lunar"), "calendar is 'lunar'"),
@@ -447,7 +461,7 @@ def test_failed_cells_show_and_are_retried_only_if_asked(
         (("--seeds", "2-0"), "seeds is '2-0'"),
         (("--max-steps", "0"), "max_steps is 0"),
         (("--methods", "rls,rsl"), "rls"),
-        (("--set", "rate=1"), "last_value: option 'rate' is not known"),
+        (("--set", "rate=1"), "last_value has none; rls has forgetting, ridge"),
         (("--datasets", "ETTh3"), "ETTh1"),
     ],
 )
@@ -604,6 +618,22 @@ def test_lists_and_ranges() -> None:
     assert whole_numbers("0-2,7", "x") == (0, 1, 2, 7)
     with pytest.raises(OptionError):
         whole_numbers("1.5", "x")
+
+
+def test_settings_without_a_method_go_to_those_that_have_them() -> None:
+    methods = ("auto", "rls", "last_value")
+    given = ["budget=cheap", "ridge=2", "calendar=raw"]
+    assert settings(given, "auto", methods) == {"budget": "cheap", "calendar": "raw"}
+    assert settings(given, "rls", methods) == {"ridge": 2, "calendar": "raw"}
+    assert settings(given, "last_value", methods) == {"calendar": "raw"}
+    assert settings(["anything=1"], "of_your_own", ("of_your_own", "last_value")) == {"anything": 1}
+
+
+def test_an_option_that_last_value_lacks_is_auto_s(series: Path, tmp_path: Path) -> None:
+    code, _, _ = natsr("run", series, "--method", "auto", "--set", "budget=cheap", *PLAIN[2:], "--out", tmp_path)
+    assert code == 0
+    cells = [result.cell for result in read(tmp_path / "results.jsonl")]
+    assert {cell.method: dict(cell.options) for cell in cells} == {"auto": {"budget": "cheap"}, "last_value": {}}
 
 
 def test_settings_go_to_the_method_that_is_named() -> None:

@@ -48,3 +48,4 @@ def test_a_number_out_of_its_range_is_refused(value: float) -> None:
 
 def test_where_nothing_is_near_all_names_are_shown() -> None:
     assert nearest("zzz", ["b", "a"]) == "expected one of a, b"
+    assert nearest("zzz", []) == "there is none"

@@ -11,7 +11,7 @@ from natsr.forecasters.finish import AdamW, Sgd
 from natsr.forecasters.neural import NeuralForecaster
 from natsr.likelihoods import Gaussian, StudentT
 from natsr.precondition import WorstLosses
-from natsr.recipes import METHODS, RECIPES, NatsrOptions, make
+from natsr.recipes import METHODS, RECIPES, NatsrOptions, make, options_of
 from natsr.types import OptionError, Task
 
 TASK = Task(window=8, horizon=3, channels=2, features=1, season=4)
@@ -37,6 +37,14 @@ def test_an_unknown_method_names_the_nearest() -> None:
 def test_an_unknown_option_is_refused_by_every_method(method: str) -> None:
     with pytest.raises(OptionError, match="'speed' is not known"):
         make(method, TASK, options={"speed": 1})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_options_that_a_method_is_said_to_have_are_those_it_takes(method: str) -> None:
+    names = options_of(method)
+    assert names is not None
+    with pytest.raises(OptionError, match=f"expected one of {', '.join(sorted(names))}$" if names else "there is none"):
+        make(method, TASK, options={"zzzzzzzz": 1})
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ are read. `versions.json` in the folder says which packages they came from.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.metadata
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +93,9 @@ def found() -> dict[str, pd.DataFrame]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="Where to write them.")
+    folder: Path = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in found().items():
         table.to_csv(folder / f"{name}.csv", index=False)

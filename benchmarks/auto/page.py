@@ -5,10 +5,11 @@ python -m benchmarks.auto.page
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
-from benchmarks.auto.tables import chosen, cold, cost, elsewhere, kinds, leads, outside, parts, published
+from benchmarks.auto.tables import chosen, cold, cost, elsewhere, kinds, leads, outside, parts, published, rules
 
 from natsr.bench.results import read
 
@@ -28,6 +29,7 @@ COLD = ROOT / "benchmarks" / "results" / "auto-cold.json"
 PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 LEADS = ROOT / "benchmarks" / "results" / "auto-leads.json"
 CHOSEN = ROOT / "benchmarks" / "results" / "auto-leads-chosen.json"
+RULES = ROOT / "benchmarks" / "results" / "auto-rules.json"
 OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
 HORIZONS = (1, 24, 48)
@@ -130,6 +132,7 @@ def with_tables(text: str) -> str:
     """The page as the committed results say it."""
     text = with_table(with_table(text, rendered()), streams(), STREAM_MARKS)
     for name, table in (
+        ("rules", rules(RULES)),
         ("published", published(PAPER, RESULTS)),
         ("generated", elsewhere(GENERATED)),
         ("packages", elsewhere(PACKAGES)),
@@ -147,4 +150,5 @@ def with_tables(text: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -181,6 +181,26 @@ def parts(results: Path) -> str:
     return "\n".join(lines)
 
 
+#: What `benchmarks.auto.rules` calls what is compared with ML-Poly, and what the table does.
+RULES = {"boa": "BOA", "ewa": "EWA", "auto": "the seven"}
+
+
+def rules(results: Path) -> str:
+    """A line for each dataset and horizon: ML-Poly's error, and by how many per cent that of the others differs."""
+    found: dict[str, dict[str, float]] = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    lines = [f"| | ML-Poly | {' | '.join(RULES.values())} |", "|---|--:|" + "--:|" * len(RULES)]
+    over: dict[str, list[float]] = {name: [] for name in RULES}
+    for key, errors in found.items():
+        for name, several in over.items():
+            several.append(100 * (errors[name] / errors["mlpoly"] - 1))
+        shown = " | ".join(f"{several[-1]:+.1f} %" for several in over.values())
+        lines.append(f"| {key.rsplit(', ', 1)[0]} | {errors['mlpoly']:.3f} | {shown} |")
+    if found:
+        means = " | ".join(f"{sum(several) / len(several):+.1f} %" for several in over.values())
+        lines.append(f"| mean | | {means} |")
+    return "\n".join(lines)
+
+
 #: What a column beside the values tells, by its name in `benchmarks.auto.outside`.
 TOLD = {
     "noise": "nothing (noise)",

@@ -5,6 +5,7 @@ python -m benchmarks.intervals.page
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ def with_table(text: str, table: str, marks: tuple[str, str] = MARKS) -> str:
 
 def main() -> None:
     """Bring the page up to date."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     text = with_table(PAGE.read_text(encoding="utf-8"), rendered())
     PAGE.write_text(with_table(text, drifts(), DRIFT_MARKS), encoding="utf-8")
 

@@ -10,7 +10,8 @@ With `r_i = g (ŷ - f_i)` (what would have been gained by going to expert `i`), 
 row, and `N` experts:
 
 - **ML-Poly** (Gaillard, Stoltz, van Erven 2014): `R_i = Σ r_i`, weights proportional to `max(R_i, 0) / (1 + Σ r_i²)`.
-  No rate to tune. Regret without discounting: `R_i ≤ sqrt(N (1 + ln(1 + T)) (1 + Σ r_i²))` for `|r| ≤ 1`.
+  No rate to tune. Regret without discounting, of losses that come at once: `R_i ≤ sqrt(N (1 + ln(1 + T)) (1 + Σ r_i²))`
+  for `|r| ≤ 1`; of losses `h` rows late about `sqrt(h)` times that. Cut or pooled regrets are outside it.
 - **BOA** (Wintenberger 2017): weights proportional to `η_i exp(η_i R_i - η_i² Σ r_i²)`, with a rate for each expert
   that falls as its `Σ r_i²` grows.
 - **EWA**: weights proportional to `exp(η R_i)`, `η = sqrt(ln N / Σ max_i r_i²)`.

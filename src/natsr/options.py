@@ -51,7 +51,9 @@ def check_ranges(options: DataclassInstance, ranges: Ranges) -> None:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """`; did you mean …` for a name that is not there, or the whole list where nothing is near."""
+    """`did you mean …` for a name that is not there, the whole list where nothing is near, or that there is none."""
+    if not names:
+        return "there is none"
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else f"expected one of {', '.join(sorted(names))}"
 

@@ -6,10 +6,10 @@ To add one, write a function of `(task, setting, options)`, decorate it with its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from numbers import Integral
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -31,6 +31,9 @@ from natsr.options import Range, Ranges, nearest, parsed
 from natsr.precondition import Curvature, WorstLosses
 from natsr.replay import Reservoir
 from natsr.types import Option, OptionError, Task
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Options = Mapping[str, Option]
 
@@ -361,12 +364,31 @@ def auto(task: Task, setting: Setting, options: Options) -> Forecaster:
 
 
 METHODS = tuple(RECIPES)
+#: What each method can be told: the fields of these.
+TOLD: Mapping[str, type[DataclassInstance]] = {
+    **dict.fromkeys(("last_value", "seasonal", "mean"), NoOptions),
+    **dict.fromkeys(("rls", "rls_mv"), RlsOptions),
+    **dict.fromkeys(("frozen", "ogd", "er", "derpp"), PlainOptions),
+    **dict.fromkeys(("fsnet", "fsnet_mae"), FsnetOptions),
+    **dict.fromkeys(("onenet", "onenet_mae"), OnenetOptions),
+    **dict.fromkeys(("natsr", "natsr_fast"), NatsrOptions),
+    "auto": AutoOptions,
+}
 #: Methods that train a network.
 NETWORKS = ("frozen", "ogd", "er", "derpp", "fsnet", "fsnet_mae", "onenet", "onenet_mae", "natsr", "natsr_fast")
 #: Methods that read columns beside the values.
 READERS = ("auto", *NETWORKS)
 #: Methods that learn nothing online, and so have the same forecasts under every protocol.
 UNTAUGHT = ("last_value", "seasonal", "frozen")
+
+
+def options_of(method: str) -> tuple[str, ...] | None:
+    """The names of a method's options; nothing is known of those of a method that is not of this package.
+
+    >>> options_of("rls"), options_of("last_value"), options_of("of your own")
+    (('forgetting', 'ridge'), (), None)
+    """
+    return tuple(field.name for field in fields(TOLD[method])) if method in TOLD else None
 
 
 def sees_no_parts(method: str, options: Options) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from pathlib import Path
 
-from benchmarks.auto.page import METHODS, PAGE, rendered, streams, with_tables
-from benchmarks.auto.tables import cold, cost, elsewhere, kinds, outside, parts, published
+import pytest
+from benchmarks.auto.page import METHODS, PAGE, ROOT, rendered, streams, with_tables
+from benchmarks.auto.tables import cold, cost, elsewhere, kinds, outside, parts, published, rules
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
@@ -15,6 +18,18 @@ from natsr.bench.results import appending
 def test_the_tables_are_not_stale() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == with_tables(text), "docs/auto.md is stale: python -m benchmarks.auto.page"
+
+
+@pytest.mark.parametrize("script", ["auto/page", "auto/packages", "auto/rules", "intervals/page"])
+def test_help_does_no_work(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "benchmarks" / f"{script}.py"), run_name="__main__")
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("usage: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_result_stands_beside_the_pool_before_it(tmp_path: Path) -> None:
@@ -109,6 +124,14 @@ def test_a_part_is_what_the_error_is_without_it(tmp_path: Path) -> None:
     file = tmp_path / "parts.json"
     file.write_text(json.dumps({"ETTh1, H = 24, 3000 rows": {"mae": 0.4, "networks": 1.021}}))
     assert "| without | ETTh1, H = 24 |" in parts(file) and "| networks | +2.1 % |" in parts(file)
+
+
+def test_rules_are_beside_ml_poly(tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text(json.dumps({"WTH, H = 24, 3000 rows": {"mlpoly": 0.4, "boa": 0.402, "ewa": 0.41, "auto": 0.396}}))
+    lines = rules(file).splitlines()
+    assert lines[0] == "| | ML-Poly | BOA | EWA | the seven |"
+    assert lines[2:] == ["| WTH, H = 24 | 0.400 | +0.5 % | +2.5 % | -1.0 % |", "| mean | | +0.5 % | +2.5 % | -1.0 % |"]
 
 
 def test_columns_beside_the_values_have_a_line_each(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from benchmarks.auto.others import MADE, compared, made, read
 from benchmarks.auto.parts import PARTS, heard, mixed
+from benchmarks.auto.rules import compared as compared_rules
 
 from natsr import auto
+from natsr.aggregate import RULES
 from natsr.data.series import Series
 from natsr.types import Task
 
@@ -25,6 +27,35 @@ def test_what_was_said_is_mixed_as_it_was() -> None:
     again = auto.panel(TASK)
     said = heard(values, again, 3)
     assert mixed(values, said, again.names, auto.LAYERS, 50) == pytest.approx(np.mean(errors[50:]), rel=1e-6)
+
+
+def test_rules_learn_a_label_when_it_has_come() -> None:
+    """One row ahead ML-Poly's error is that of a plain loop."""
+    values = np.cumsum(np.random.default_rng(0).standard_normal((150, 2)), 0)
+    task = Task(window=8, horizon=1, channels=2, season=6)
+    found = compared_rules(values, task)
+    panel = auto.panel(task)
+    rule = RULES["mlpoly"](len(panel.names), (1, 2), 0.999, np.float32)
+    errors = []
+    for row in range(149):
+        panel.advance(values[row])
+        forecasts = panel.newest()
+        mixture = (rule.weights * forecasts).sum(0)
+        errors.append(np.abs(mixture - values[row + 1]).mean())
+        rule.update(forecasts, mixture, values[row + 1 : row + 2])
+    assert found["mlpoly"] == pytest.approx(np.mean(errors[50:]), rel=1e-6)
+    assert set(found) == {*RULES, "auto"} and all(error < 1.5 for error in found.values())
+
+
+def test_a_rule_never_sees_a_label_before_its_time() -> None:
+    values = np.cumsum(np.random.default_rng(0).standard_normal((60, 2)), 0)
+    changed = values.copy()
+    changed[-1] += 1e3
+    task = Task(window=8, horizon=3, channels=2, season=6)
+    ends = [compared_rules(rows[-40:], task) for rows in (values, changed)]
+    # The last row is the last label of one origin, which is one of 3 x 24 errors that are scored in each column.
+    for name in ends[0]:
+        assert ends[1][name] - ends[0][name] == pytest.approx(1e3 / 3 / 24, rel=0.02)
 
 
 def test_every_part_is_there_and_leaves_the_last_value() -> None:

@@ -130,6 +130,14 @@ def test_rows_without_a_regular_step_are_taken_as_they_come(tmp_path: Path, time
     assert not series.regular and len(series) == 4 and "keep no regular step" in " ".join(series.notes)
 
 
+def test_what_is_said_of_irregular_times_is_true_of_most_of_them(tmp_path: Path) -> None:
+    since = np.cumsum([0, 24, 24, 24, 3000, 3300, 3600, 3900, 4001])
+    times = np.datetime64("2024-01-01T00:00:00") + since * np.timedelta64(1, "s")
+    (note,) = table(tmp_path, "date,x\n" + "".join(f"{moment},{row}\n" for row, moment in enumerate(times))).notes
+    assert "(52.5 minutes from row to row in the median, 37.2 minutes in the mean, most often 24 seconds)" in note
+    assert "taken as they come, as if 24 seconds apart" in note
+
+
 def test_infinite_values_count_as_missing_and_it_is_said(tmp_path: Path) -> None:
     series = table(tmp_path, "date,x\n2024-01-01,1\n2024-01-02,inf\n2024-01-03,-inf\n2024-01-04,2\n")
     np.testing.assert_array_equal(series.values[:, 0], [1, NAN, NAN, 2])
@@ -439,7 +447,7 @@ def test_uneven_times_within_a_second_are_taken_as_they_come(tmp_path: Path) -> 
     series = read_csv(written(tmp_path, text))
     assert not series.regular and series.grid is None and str(series.times[1]) == "2026-01-01T00:00:00.101"
     assert series.pace.named == "101 milliseconds" and series.season == 1
-    assert "most often 101 ms" in " ".join(series.notes)
+    assert "most often 101 milliseconds" in " ".join(series.notes)
 
 
 REPEATED_ROWS = "time,a,b\n2024-01-01 00:00,1,1\n2024-01-01 02:00,3,\n2024-01-01 01:00,2,5\n2024-01-01 02:00,5,7\n"

@@ -64,7 +64,7 @@ class Bench:
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where networks compute.")] = "cpu"
     set: Annotated[
         list[str],
-        typer.Option(metavar="KEY=VALUE", help="Set an option of all methods, or of one: er.rate=1e-4."),
+        typer.Option(metavar="KEY=VALUE", help="Set an option of all methods that have it, or of one: er.rate=1e-4."),
     ] = field(default_factory=list)
     part: Annotated[
         str,

@@ -79,5 +79,5 @@ def beside(settings: Run, methods: Sequence[str]) -> Beside:
             f"known columns too, auto first of all; there are {', '.join(READERS)}"
         )
     asked = () if settings.target == "all" else given.names(settings.target, "target")
-    Exogenous(asked, found.exogenous, found.known, settings.horizon)  # refuses a name in two of them
+    Exogenous(asked, found.exogenous, found.known, settings.ahead)  # refuses a name in two of them
     return found

@@ -95,11 +95,11 @@ def follow(settings: Run) -> None:
     """Do what the settings say."""
     torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
     check(settings)
-    levels = levels_of(settings.levels)
+    levels = LEVELS if settings.levels is None else levels_of(settings.levels)
     check_folder(settings.state)
     resumed = resume(settings.state)
     columns, rows = opened(settings, resumed)
-    note(f"forecasting {', '.join(columns)}, {resumed.horizon if resumed else settings.horizon} rows ahead")
+    note(f"forecasting {', '.join(columns)}, {resumed.horizon if resumed else settings.ahead} rows ahead")
     waiting: list[Line] = []
     live = resumed or (made(settings, columns, settings.freq) if settings.freq else None)
     while live is None:  # the first row is answered when the second has shown how far apart they are
@@ -197,10 +197,10 @@ def made(settings: Run, columns: Sequence[str], freq: str) -> Live:
     method = settings.method or "auto"
     return Live(
         columns,
-        settings.horizon,
+        settings.ahead,
         freq,
         method,
-        settings.window,
+        settings.back,
         settings.protocol,
         settings.seed,
         settings.settings(method, [method]),
@@ -257,7 +257,7 @@ def _columns(
     first = next(rows, None)
     if first is None:
         raise DataError("standard input ended after its header, expected rows to follow")
-    plans = {planned(name, lead) for name in beside for lead in range(1, settings.horizon + 1)}
+    plans = {planned(name, lead) for name in beside for lead in range(1, settings.ahead + 1)}
     rest = [name for name in others if name not in plans and name not in beside]
     columns = [name for name in rest if is_number(first.cells.get(name, ""), name)]
     if len(columns) < len(rest):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from natsr.types import Option, OptionError
+
+#: Options of a whole run, whatever its methods are.
+WHOLE = ("calendar",)
 
 
 def names(text: str, what: str) -> tuple[str, ...]:
@@ -54,10 +58,10 @@ def value(text: str) -> Option:
 
 
 def settings(given: Sequence[str], method: str, methods: Sequence[str]) -> dict[str, Option]:
-    """The `--set` settings that are meant for a method: those without a method's name, and those with its own.
+    """The `--set` settings that are meant for a method: those with its name, and those without any that it has.
 
-    >>> settings(["window=30", "er.rate=0.1", "ogd.rate=0.2"], "er", ["er", "ogd"])
-    {'window': 30, 'rate': 0.1}
+    >>> settings(["width=30", "er.rate=0.1", "ogd.rate=0.2"], "er", ["er", "ogd", "last_value"])
+    {'width': 30, 'rate': 0.1}
     """
     found: dict[str, Option] = {}
     for text in given:
@@ -68,8 +72,27 @@ def settings(given: Sequence[str], method: str, methods: Sequence[str]) -> dict[
         owner, dot, rest = key.partition(".")
         if dot and owner not in methods:
             raise OptionError(f"--set {text!r} is for {owner!r}, expected one of the methods run: {', '.join(methods)}")
-        if not dot:
-            found[key] = value(written.strip())
-        elif owner == method:
+        if dot and owner == method:
             found[rest] = value(written.strip())
+        elif not dot and method in _takers(text, key, methods):
+            found[key] = value(written.strip())
     return found
+
+
+def _takers(text: str, key: str, methods: Sequence[str]) -> tuple[str, ...]:
+    """The methods that have this option.
+
+    Raises:
+        OptionError: None has; says what each has.
+    """
+    from natsr.recipes import options_of  # torch comes with it
+
+    told = {method: options_of(method) for method in methods}
+    takers = tuple(method for method, has in told.items() if has is None or key in (*has, *WHOLE))
+    if takers:
+        return takers
+    known = sorted({name for has in told.values() for name in has or ()})
+    near = get_close_matches(key, known, n=3, cutoff=0.5)
+    hint = f", did you mean {', '.join(near)}?" if near else ";"
+    each = "; ".join(f"{method} has {', '.join(has or ()) or 'none'}" for method, has in told.items())
+    raise OptionError(f"--set {text!r}: no method that runs has the option {key!r}{hint} {each}")

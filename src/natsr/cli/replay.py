@@ -23,8 +23,9 @@ from natsr.cli.beside import beside
 from natsr.cli.forecasts import Forecasts
 from natsr.cli.run import SAMPLE, SAMPLE_ROWS, Run
 from natsr.cli.show import Watch, note, output
+from natsr.cli.sizes import roomy, sized
 from natsr.data.named import load
-from natsr.data.series import Borders, Prepared, Series, check_length, check_repeated, prepare
+from natsr.data.series import Borders, Prepared, Series, check_repeated, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.joint import Joint
@@ -61,6 +62,7 @@ class Plan:
     task: Task
     forecasters: Mapping[str, Forecaster]
     facts: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
 
 def replay(settings: Run) -> None:
@@ -70,7 +72,7 @@ def replay(settings: Run) -> None:
     plan = planned(settings)
     for name, fact in plan.facts.items():
         note(f"{name}: {fact}")
-    notes = (*plan.data.series.notes, *dominated(plan.data))
+    notes = (*plan.notes, *plan.data.series.notes, *dominated(plan.data))
     for remark in notes:
         note(remark)
     with Watch() as watch:
@@ -83,7 +85,7 @@ def replay(settings: Run) -> None:
     _keep(out / "results.jsonl", results)
     report = recorder.report(
         scores,
-        title=f"{plan.data.series.name}, {settings.horizon} rows ahead",
+        title=f"{plan.data.series.name}, {plan.task.horizon} rows ahead",
         dataset=next(iter(plan.cells.values())).dataset,
         protocol=settings.protocol,
         facts=plan.facts,
@@ -130,9 +132,8 @@ def planned(settings: Run) -> Plan:
     Raises:
         NatsrError: Whatever is wrong with the file, the names or the options.
     """
-    if settings.freq is not None:
-        raise OptionError(f"--freq is {settings.freq!r}, but a file's times tell it; it goes with - only")
-    protocol, task = check_protocol(settings.protocol), Task(settings.window, settings.horizon, channels=1)
+    check(settings)
+    protocol = check_protocol(settings.protocol)
     methods = settings.chosen()
     options = {method: settings.settings(method, methods) for method in methods}
     calendars = {calendar_of(options[method]) for method in methods}
@@ -149,28 +150,39 @@ def planned(settings: Run) -> Plan:
             progress=lambda done, of, what: watch.update({what: ""}, done, of, "download"),
         )
     whole, borders, name, taken = shortened(series, borders, settings)
-    check_length(whole, task.window, task.horizon)
-    borders = roomy(borders, task)
-    data = prepare(outside.forecast(whole), borders, calendar=calendars.pop())
-    data = outside.added(data, whole, settings.horizon)
+    sizes, few = sized(settings, whole, borders)
+    data = prepare(outside.forecast(whole), roomy(borders, sizes), calendar=calendars.pop())
+    data = outside.added(data, whole, sizes.horizon)
     name += f" beside {','.join(outside.names)}" if outside.names else ""
     cells = {
         method: Cell(
             method,
             name,
-            settings.horizon,
+            sizes.horizon,
             settings.seed,
             protocol,
             options=tuple(options[method].items()),
-            window=settings.window,
+            window=sizes.window,
             device="cpu" if method in WITHOUT_NETWORK else settings.device,
         )
         for method in methods
     }
-    task = data.task(settings.window, settings.horizon)
+    task = data.task(sizes.window, sizes.horizon)
     forecasters = {method: make_for(cell, task) for method, cell in cells.items()}
     read = {"Beside": outside.said(methods)} if outside.names else {}
-    return Plan(cells, data, task, forecasters, {"Rows": taken, **described(data), **read})
+    return Plan(cells, data, task, forecasters, {"Rows": taken, **described(data), **read}, few)
+
+
+def check(settings: Run) -> None:
+    """Refuse what means nothing for a file, and sizes that cannot be, before it is read."""
+    alone = "goes with - only; leave it out, or send the rows to natsr run -"
+    if settings.freq is not None:
+        raise OptionError(f"--freq is {settings.freq!r}, but a file's times tell it; it {alone}")
+    if settings.levels is not None:
+        raise OptionError(f"--levels is {settings.levels!r}, but of a file the 90 % intervals are written; it {alone}")
+    if settings.state is not None:
+        raise OptionError(f"--state is {str(settings.state)!r}, but a file is begun anew each time; it {alone}")
+    Task(settings.back, settings.ahead, channels=1)
 
 
 def shortened(series: Series, borders: Borders, settings: Run) -> tuple[Series, Borders, str, str]:
@@ -185,7 +197,7 @@ def shortened(series: Series, borders: Borders, settings: Run) -> tuple[Series, 
     if rows is None or rows >= borders.online:
         return series, borders, name, f"all {whole:,}"
     series = series.first(rows)
-    kept = rows >= borders.valid + settings.horizon
+    kept = rows >= borders.valid + settings.ahead
     return (
         series,
         Borders(borders.train, borders.valid, rows) if kept else Borders.published(rows),
@@ -194,24 +206,12 @@ def shortened(series: Series, borders: Borders, settings: Run) -> tuple[Series, 
     )
 
 
-def roomy(borders: Borders, task: Task) -> Borders:
-    """The same borders, or more room to train in where a short file would leave next to nothing.
-
-    >>> roomy(Borders(60, 75, 300), Task(window=60, horizon=24, channels=1))
-    Borders(train=150, valid=180, online=300)
-    """
-    if borders.train >= 2 * (task.window + task.horizon):
-        return borders
-    rows = borders.online
-    return Borders(max(1, rows // 2), max(1, int(0.6 * rows)), rows)
-
-
 def described(data: Prepared) -> dict[str, str]:
     """What there is to say about the data."""
     series, borders = data.series, data.borders
     columns = "1 column" if len(series.columns) == 1 else f"{len(series.columns)} columns"
-    often = series.pace.named
-    values = f"{columns}, {series.missing:,} missing values, one row every {often}"
+    often = f"one row every {series.pace.named}" if series.regular else "rows at irregular times"
+    values = f"{columns}, {series.missing:,} missing values, {often}"
     valid, stream = borders.valid - borders.train, borders.online - borders.valid
     return {"Values": values, "Parts": f"{borders.train:,} rows train, {valid:,} validate, {stream:,} are the stream"}
 

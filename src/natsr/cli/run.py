@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Rows of the bundled sample that are taken by default: what two cores can do in a few minutes.
 SAMPLE, SAMPLE_ROWS = "BeijingPM25", 15000
+#: Rows ahead, and rows that a network sees, unless the user says otherwise; fewer where a file is too short for them.
+HORIZON, WINDOW = 24, 60
 #: What is run unless the user says otherwise; the first one is what the report is about.
 DEFAULT_METHODS = ("auto", "natsr", "er", "rls", "seasonal", "last_value")
 
@@ -53,8 +55,10 @@ class Run:
         ),
     ] = "refuse"
     target: Annotated[str, typer.Option(metavar="A,B|all", help="Columns to forecast.")] = "all"
-    horizon: Annotated[int, typer.Option(help="Rows ahead.")] = 24
-    window: Annotated[int, typer.Option(help="Rows that a network sees.")] = 60
+    horizon: Annotated[int | None, typer.Option(help="Rows ahead.", show_default="24, fewer in a short file")] = None
+    window: Annotated[
+        int | None, typer.Option(help="Rows that a network sees.", show_default="60, fewer in a short file")
+    ] = None
     method: Annotated[
         str | None,
         typer.Option(help="One method, beside last_value.", show_default="auto, beside five others"),
@@ -83,7 +87,8 @@ class Run:
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where networks compute.")] = "cpu"
     set: Annotated[
-        list[str], typer.Option(metavar="KEY=VALUE", help="Set an option of all methods, or of one: er.rate=1e-4.")
+        list[str],
+        typer.Option(metavar="KEY=VALUE", help="Set an option of all methods that have it, or of one: er.rate=1e-4."),
     ] = field(default_factory=list)
     freq: Annotated[
         str | None,
@@ -101,7 +106,9 @@ class Run:
             help="The same for columns whose future is known; with -, in columns A+1, A+2, … or future of a JSON line.",
         ),
     ] = ""
-    levels: Annotated[str, typer.Option(metavar="P,Q", help="Levels of the intervals, with -.")] = "0.5,0.9"
+    levels: Annotated[
+        str | None, typer.Option(metavar="P,Q", help="Levels of the intervals, with -.", show_default="0.5,0.9")
+    ] = None
     state: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep the state here and go on from it, with -.", show_default="none is kept"),
@@ -109,6 +116,16 @@ class Run:
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write.", show_default="out/ and the file's name")
     ] = None
+
+    @property
+    def ahead(self) -> int:
+        """Rows ahead that were asked for, or are usual."""
+        return HORIZON if self.horizon is None else self.horizon
+
+    @property
+    def back(self) -> int:
+        """Rows that a network sees, as asked for or usual."""
+        return WINDOW if self.window is None else self.window
 
     def chosen(self) -> tuple[str, ...]:
         """The methods to run, the leading one first."""

@@ -337,7 +337,7 @@ def _on_grid(times: Times, values: Floats, notes: list[str]) -> tuple[float, boo
     grid = grid_between(times)
     places = None if grid is None else grid.places(ticks)
     if grid is None or places is None or places[-1] + 1 > _LARGEST_GRID * len(times):
-        notes.append(f"the times keep no regular step (most often {step} {unit}); the rows were taken as they come")
+        notes.append(_irregular(np.diff(ticks) / PER_SECOND[unit], seconds))
         return seconds, False, times, values
     whole = np.arange(places[-1] + 1)
     gone = f"{len(whole) - len(times)} missing rows were put back as missing values"
@@ -346,6 +346,27 @@ def _on_grid(times: Times, values: Floats, notes: list[str]) -> tuple[float, boo
     elif len(whole) > len(times):
         notes.append(f"{gone} (the step is {step} {unit})")
     return seconds, True, times_of(grid.after(ticks[:1], whole), unit), _spread(values, places, len(whole))
+
+
+def _irregular(gaps: Floats, step: float) -> str:
+    """What is said of times that keep no step."""
+    middle, mean = float(np.median(gaps)), float(gaps.mean())
+    return (
+        f"the times keep no regular step ({_span(middle)} from row to row in the median, {_span(mean)} in the mean, "
+        f"most often {_span(step)}); the rows were taken as they come, as if {_span(step)} apart"
+    )
+
+
+def _span(seconds: float) -> str:
+    """A time in the largest unit of which it has one, to three digits.
+
+    >>> _span(24), _span(3600), _span(5400), _span(0.25), _span(86400 * 3650)
+    ('24 seconds', '1 hour', '1.5 hours', '250 milliseconds', '3,650 days')
+    """
+    units = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 1e-3}
+    name, size = next(((name, size) for name, size in units.items() if seconds >= size), ("microsecond", 1e-6))
+    number = f"{seconds / size:.3g}" if seconds < 999 * size else f"{seconds / size:,.0f}"
+    return f"{number} {name}" if number == "1" else f"{number} {name}s"
 
 
 def _spread(values: Floats, places: npt.NDArray[np.int64], rows: int) -> Floats:
