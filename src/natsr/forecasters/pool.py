@@ -260,9 +260,10 @@ def ahead_of(window: Array, panel: Panel, behind: int) -> int | None:
     Where it stands still in its last rows it may seem to belong in several places: it does where all rows agree that
     can be compared or, if that is nowhere, the most rows. `None` where it does not belong to them.
     """
-    found, most = None, 0
-    enough = min(COMPARED, len(window) // 2, panel.past.seen)
-    for newer in (*range(len(window)), *range(-1, -behind - 1, -1)):
+    found: int | None = None
+    most, enough = 0, min(COMPARED, (len(window) + 1) // 2, panel.past.seen)
+    places: list[int] = [*range(len(window)), *range(-1, -behind - 1, -1)]
+    for newer in places:
         agreed, count = _agreeing(window, panel, newer)
         if agreed == count >= enough > 0:
             return newer
