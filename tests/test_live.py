@@ -353,6 +353,17 @@ def test_a_gap_longer_than_what_is_played_leaves_seasons_in_step(gap: int) -> No
     assert errors[0] < 1.2 * errors[1], errors
 
 
+def test_a_long_gap_after_a_state_was_loaded_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
+    values = stream(400, columns=1, gaps=False)
+    live = a_live("auto", columns=1, options={"budget": "cheap"})
+    live.warm_up((times(200), values[:200]))
+    live.save(tmp_path / "state")
+    again = Live.load(tmp_path / "state")
+    for first, second in zip(fed(live, values[390:], 390), fed(again, values[390:], 390), strict=True):
+        assert same(first, second)
+    assert fingerprint(live, tmp_path / "a") == fingerprint(again, tmp_path / "b")
+
+
 def test_a_long_gap_in_a_history_leaves_seasons_in_step() -> None:
     values = stream(400, columns=1, gaps=False)
     keep = np.r_[0:200, 310:400]
