@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from natsr.data.grids import Even, grid_of
-from natsr.intake import number, regular, row_values, stamp, steps_after
-from natsr.types import DataError
+from natsr.intake import Gaps, number, regular, row_values, stamp, steps_after
+from natsr.types import DataError, Task
 
 
 def test_times_before_1970_and_far_ahead() -> None:
@@ -78,16 +78,37 @@ def test_row_names_the_column_that_is_wrong() -> None:
 def test_gaps_are_filled_and_long_ones_keep_their_end() -> None:
     seconds = np.array([0, 10, 40, 10_000], dtype=np.int64)
     values = np.array([[0.0], [1.0], [4.0], [1000.0]])
-    _, times, filled = regular(seconds, values, grid=Even(10), longest=3)
+    _, times, filled = regular(seconds, values, grid=Even(10), gaps=Gaps(3, 1))
     assert times.tolist() == [0, 10, 20, 30, 40, 9970, 9980, 9990, 10_000]
     assert np.nan_to_num(filled[:, 0], nan=-1).tolist() == [0, 1, -1, -1, 4, -1, -1, -1, 1000]
-    alone = regular(seconds[:1], values[:1], grid=Even(10), longest=3)
+    alone = regular(seconds[:1], values[:1], grid=Even(10), gaps=Gaps(3, 1))
     assert alone.ticks.tolist() == [0] and alone.values.tolist() == [[0.0]]
+
+
+def test_what_is_left_out_of_a_gap_is_whole_weeks() -> None:
+    for task, period in ((Task(60, 24, 1, season=24), 168), (Task(60, 24, 1, season=1440), 1440), (Task(8, 1, 1), 7)):
+        gaps, missing = Gaps.of(task), np.arange(20_000)
+        left_out = gaps.left_out(missing)
+        played = missing - left_out
+        assert (left_out % period == 0).all() and (left_out >= 0).all()
+        assert (played >= np.minimum(missing, task.reach + task.horizon)).all()
+        assert played.max() < task.reach + task.horizon + period
+
+
+def test_a_long_gap_keeps_its_rows_in_step() -> None:
+    seconds = np.array([0, 10, 200, 210], dtype=np.int64)  # 18 rows are missing
+    _, times, filled = regular(seconds, np.arange(4.0)[:, None], Even(10), Gaps(longest=3, period=7))
+    assert times.tolist() == [0, 10, *range(160, 220, 10)] and np.isfinite(filled[:, 0]).nonzero()[0].tolist() == [
+        0,
+        1,
+        6,
+        7,
+    ]
 
 
 def test_gaps_between_months_are_filled() -> None:
     rows = np.array([stamp(time) for time in ("2026-01-31", "2026-02-28", "2026-05-31", "2027-05-31")])
-    grid, times, filled = regular(rows, np.arange(4.0)[:, None], grid_of("M"), longest=2)
+    grid, times, filled = regular(rows, np.arange(4.0)[:, None], grid_of("M"), gaps=Gaps(2, 1))
     assert grid == grid_of("ME")
     days = [str(time) for time in times.astype("datetime64[s]").astype("datetime64[D]")]
     assert days == ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30", "2026-05-31"] + [
@@ -97,4 +118,4 @@ def test_gaps_between_months_are_filled() -> None:
     ]
     assert np.nan_to_num(filled[:, 0], nan=-1).tolist() == [0, 1, -1, -1, 2, -1, -1, 3]
     with pytest.raises(DataError, match="row 2026-04-29T00:00:00 is off the grid"):
-        regular(rows[[0, 1, 1]] + [0, 0, 60 * 86400], np.zeros((3, 1)), grid_of("M"), longest=2)
+        regular(rows[[0, 1, 1]] + [0, 0, 60 * 86400], np.zeros((3, 1)), grid_of("M"), gaps=Gaps(2, 1))

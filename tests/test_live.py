@@ -313,14 +313,15 @@ def test_rows_that_did_not_come_are_missing_rows() -> None:
     assert told.health()["rows"] == 160 and untold.health()["rows"] == 153
 
 
-def test_a_gap_of_years_costs_no_more_than_a_window_and_teaches_nothing_false(spies: list[Spy]) -> None:
+def test_a_gap_of_years_costs_no_more_than_a_window_and_a_week_and_teaches_nothing_false(spies: list[Spy]) -> None:
     live = a_live("spied", columns=1)
     live.warm_up((times(40), np.arange(40.0)[:, None]))
     spy = spies[-1]
     before = len(spy.learned)
     live.observe(at(10_000_000), [100.0])
     reach = 24  # a day, the season of hourly rows
-    assert len(spy.learned) - before == reach + H + 1
+    played = len(spy.learned) - before - 1
+    assert reach + H <= played < reach + H + 168 and (10_000_000 - 40 - played) % 168 == 0
     fed(live, np.arange(101.0, 130.0)[:, None], 10_000_001)
     scaling = Scaling.fit(np.arange(40.0)[:, None])
     across = 0
@@ -331,6 +332,47 @@ def test_a_gap_of_years_costs_no_more_than_a_window_and_teaches_nothing_false(sp
             across += 1
     assert across == H
     assert live.forecast().origin == at(10_000_029)
+
+
+@pytest.mark.parametrize("gap", [61, 90, 250])
+def test_a_gap_longer_than_what_is_played_leaves_seasons_in_step(gap: int) -> None:
+    """Of whatever length it is, the rows after it are forecast as well as if those of the gap had been told missing."""
+    hours = np.arange(700)[:, None]
+    values = 10 * np.maximum(0, np.sin(hours * math.tau / 24)) + 0.3 * np.random.default_rng(0).normal(size=(700, 1))
+    end = 400 + gap
+    errors = []
+    for told in (False, True):
+        live = a_live("auto", columns=1, options={"budget": "cheap"})
+        live.warm_up((times(300), values[:300]))
+        fed(live, values[300:400], 300)
+        fed(live, np.full((gap if told else 0, 1), math.nan), 400)
+        found = fed(live, values[end : end + 24], end)
+        errors.append(
+            np.mean([np.abs(one.mean - values[row : row + H]).mean() for row, one in enumerate(found, end + 1)])
+        )
+    assert errors[0] < 1.2 * errors[1], errors
+
+
+def test_a_long_gap_after_a_state_was_loaded_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
+    values = stream(400, columns=1, gaps=False)
+    live = a_live("auto", columns=1, options={"budget": "cheap"})
+    live.warm_up((times(200), values[:200]))
+    live.save(tmp_path / "state")
+    again = Live.load(tmp_path / "state")
+    for first, second in zip(fed(live, values[390:], 390), fed(again, values[390:], 390), strict=True):
+        assert same(first, second)
+    assert fingerprint(live, tmp_path / "a") == fingerprint(again, tmp_path / "b")
+
+
+def test_a_long_gap_in_a_history_leaves_seasons_in_step() -> None:
+    values = stream(400, columns=1, gaps=False)
+    keep = np.r_[0:200, 310:400]
+    live = a_live("auto", columns=1, options={"budget": "cheap"})
+    live.warm_up((times(400)[keep], values[keep]))
+    known = live._warm
+    assert known is not None
+    rows = known.forecaster.state_dict()["row"]
+    assert isinstance(rows, int) and (399 - rows) % 168 == 0
 
 
 def test_history_with_gaps_is_put_on_the_grid() -> None:

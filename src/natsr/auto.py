@@ -19,7 +19,7 @@ from natsr.experts.least_squares import Knobs, LeastSquares
 from natsr.experts.network import OneStep, Style
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
-from natsr.experts.periods import find_period
+from natsr.experts.periods import LONGEST, find_period, week_of
 from natsr.experts.plain import LastValue, Means, Medians, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
 from natsr.experts.swing import Swing
@@ -42,8 +42,6 @@ LAYERS = (
 )
 #: One more further ahead than one row, where few rows are in many forecasts; the last stays last.
 FURTHER = (*LAYERS[:-1], Layer(0.9995, "steps", power=30.0), LAYERS[-1])
-#: No period, and so nothing that an expert looks back on, is longer than this many rows.
-LONGEST = 1440
 #: A period that is found in the stream is at most this long, or as long as a week.
 FOUND_LONGEST = 400
 #: More channels than this are not all regressed on each other.
@@ -78,8 +76,7 @@ class Clock:
     """
 
     def __init__(self, task: Task) -> None:
-        season = min(task.season, LONGEST)
-        week = 7 * season if 7 * season <= LONGEST else season
+        season, week = min(task.season, LONGEST), week_of(task.season)
         self._natural = season > 1
         self.longest = max(week, FOUND_LONGEST)
         self.day, self.week, self.found = (_period(rows) for rows in (season, week, season))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from natsr.calibrate import PROBABILITIES, Calibrator
@@ -124,7 +125,7 @@ class _Entry:
         began = time.perf_counter()
         if step.matured is not None:
             self.forecaster.learn(step.matured)
-        forecast = self.forecaster.forecast(step.window)
+        forecast = self.forecaster.forecast_from(step.window, torch.tensor([step.origin]))
         mean: Array = forecast.mean.detach().cpu().double().numpy()
         self.scores.seconds += time.perf_counter() - began
         task = self.forecaster.task

@@ -27,7 +27,8 @@ from natsr.data.grids import Grid
 from natsr.data.series import unknown
 from natsr.data.ticks import FINEST, NAMES, Ticks, Unit, coarsened, shown
 from natsr.data.written import period
-from natsr.types import DataError
+from natsr.experts.periods import week_of
+from natsr.types import DataError, Task
 
 #: Digits after the sixth behind the second; Python drops them without a word.
 _FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
@@ -98,6 +99,29 @@ def steps_after(tick: int, last: int | None, grid: Grid) -> int:
     return steps
 
 
+class Gaps(NamedTuple):
+    """Which rows of a gap are played as missing ones: its end, and so many that what is left out is whole periods.
+
+    So whoever counts rows is not put out of step by a gap, and a gap of years costs little more than a long window.
+
+    >>> Gaps(longest=84, period=168).left_out(np.array([5, 84, 251, 252, 1000])).tolist()
+    [0, 0, 0, 168, 840]
+    """
+
+    longest: int  # up to so many rows all of them are played, and at least so many of more
+    period: int
+
+    @classmethod
+    def of(cls, task: Task) -> Gaps:
+        """As long as a window with its horizon, since no window that is learned from reaches across; whole weeks."""
+        return cls(task.reach + task.horizon, week_of(task.season))
+
+    def left_out(self, missing: Ticks) -> Ticks:
+        """How many rows of gaps with so many missing rows are not played; they are the first of them."""
+        found: Ticks = np.maximum(missing - self.longest, 0) // self.period * self.period
+        return found
+
+
 def number(value: object, column: str) -> float:
     """One value, NaN if missing."""
     # pandas' NA and NaT are told by name: importing pandas for them would cost everyone a second.
@@ -144,10 +168,10 @@ class History(NamedTuple):
     values: Floats
 
 
-def regular(ticks: Ticks, values: Floats, grid: Grid, longest: int) -> History:
-    """History on the grid: rows that are not there become missing ones, at most `longest` in a row.
+def regular(ticks: Ticks, values: Floats, grid: Grid, gaps: Gaps) -> History:
+    """History on the grid: rows that are not there become missing ones, as far as gaps are played.
 
-    Of a longer gap its end is kept, so that a window that reaches back from the next row sees the gap only.
+    Of a long gap its end is kept, so that a window that reaches back from the next row sees the gap only.
 
     Raises:
         DataError: The times do not advance by whole steps.
@@ -160,7 +184,8 @@ def regular(ticks: Ticks, values: Floats, grid: Grid, longest: int) -> History:
             last, grid = at, grid.seen(np.array([at]))
     assert told is not None
     grid = grid.seen(ticks)
-    places = np.concatenate([[0], np.cumsum(np.minimum(np.diff(told), longest + 1))]).astype(np.int64)
+    steps = np.diff(told)
+    places = np.concatenate([[0], np.cumsum(steps - gaps.left_out(steps - 1))]).astype(np.int64)
     filled = np.full((places[-1] + 1, values.shape[1]), math.nan)
     filled[places] = values
     every = np.arange(len(filled))

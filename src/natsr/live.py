@@ -26,7 +26,7 @@ from natsr.data.ticks import PER_SECOND, Ticks, shown, times_of
 from natsr.exogenous import Exogenous, Future
 from natsr.forecasters.base import Progress, silent
 from natsr.histories import history_of
-from natsr.intake import regular, row_values, stamp, steps_after
+from natsr.intake import Gaps, regular, row_values, stamp, steps_after
 from natsr.phases import Interval, Units, Warm, branch, check_levels, described
 from natsr.recipes import METHODS, READERS, make
 from natsr.rescale import Renewed
@@ -184,7 +184,7 @@ class Live(Settings):
         task = self._task()
         Feed(task, check_protocol(self.protocol))  # refuses a protocol that needs the future
         make(self.method, task, seed=self.seed, options=self.options)  # an unknown name is told now, not after a day
-        self._longest_gap = task.reach + task.horizon
+        self._gaps = Gaps.of(task)
         self._outside = Exogenous(self.columns, self.exogenous, self.known, self.horizon)
         self.exogenous, self.known = self._outside.exogenous, self._outside.known
         self._names = (*self.columns, *self._outside.names)
@@ -194,7 +194,7 @@ class Live(Settings):
                 f"columns too, auto first of all; there are {', '.join(READERS)}"
             )
         enough, extras = self.window + self.horizon, self._outside.width
-        self._cold = Cold(len(self.columns), self.horizon, enough, self._longest_gap, extras, self._grid.season)
+        self._cold = Cold(len(self.columns), self.horizon, enough, self._gaps.longest, extras, self._grid.season)
 
     def _task(self, calendar: int = 0, extras: int = 0) -> Task:
         return Task(self.window, self.horizon, len(self.columns), calendar + extras, self._grid.season, extras)
@@ -228,7 +228,7 @@ class Live(Settings):
             raise DataError("the history has no rows, expected some; leave warm_up out for a cold start")
         count = len(ticks)
         plan, width = self._outside.plan(future), len(self.columns)
-        self._grid, ticks, values = regular(ticks, values, self._grid, self._longest_gap)
+        self._grid, ticks, values = regular(ticks, values, self._grid, self._gaps)
         values = np.concatenate([values[:, :width], self._outside.history(values[:, width:], plan)], axis=1)
         if np.count_nonzero(~np.isnan(values[:, :width]).all(1)) < self.window + self.horizon:
             for at, row in zip(ticks.tolist(), values, strict=True):
@@ -258,9 +258,9 @@ class Live(Settings):
         values, plan = row_values(row, self._names), self._outside.plan(future)
         missing = steps_after(tick, self._time, self._grid) - 1
         self._grid = self._grid.seen(np.array([tick]))
-        played = min(missing, self._longest_gap)
-        self._outside.skip(missing - played)
-        for between in self._grid.after(np.array([tick]), np.arange(-played, 0)).tolist():
+        left_out = int(self._gaps.left_out(np.array([missing]))[0])
+        self._outside.skip(left_out)
+        for between in self._grid.after(np.array([tick]), np.arange(left_out - missing, 0)).tolist():
             self._play(between, np.full(len(values), math.nan), self._outside.plan(None))
         self._play(tick, values, plan)
         self._rows += 1

@@ -72,6 +72,7 @@ class Windows:
             raise OptionError(f"part is {start}…{stop}, expected 0 <= start <= stop <= {len(rows.inputs)} rows")
         self.task = task
         self.rows = rows
+        self.stop = stop  # one past the last row that is known
         self.first = max(start, task.window) - 1  # origin of the first example
         self._count = max(0, stop - task.horizon - self.first)
         pad = task.reach - 1

@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from natsr.calibrate import PROBABILITIES
 from natsr.data.series import Prepared
@@ -61,7 +62,8 @@ class Forecasts:
         rows, task = self._data.rows, self._task
         last = len(rows.inputs) - 1
         window = Windows(rows, task, 0, len(rows.inputs)).window(last)
-        mean = forecaster.forecast(window).mean[0].detach().cpu().double().numpy()
+        found = forecaster.forecast_from(window, torch.tensor([last]))
+        mean = found.mean[0].detach().cpu().double().numpy()
         low, high = self._offsets
         self._write(last, mean, mean + low, mean + high)
 

@@ -1,4 +1,4 @@
-"""Which periods a stream shows."""
+"""Which periods a stream shows, and which it is taken to have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from natsr.experts.past import Array
 #: A peak of the autocorrelation that is lower than this, or as little above the valley before it, is no period.
 CLEAR = 0.1
 SHORTEST = 3
+#: No period, and so nothing that an expert looks back on, is longer than this many rows.
+LONGEST = 1440
+
+
+def week_of(season: int) -> int:
+    """Rows in seven seasons; in one where seven are too long for a period.
+
+    >>> week_of(24), week_of(96), week_of(1440)
+    (168, 672, 1440)
+    """
+    season = min(season, LONGEST)
+    return 7 * season if 7 * season <= LONGEST else season
 
 
 def find_period(rows: Array, without: tuple[int, ...] = ()) -> int:

@@ -40,6 +40,14 @@ class Forecaster(abc.ABC):
     def forecast(self, window: Tensor) -> Forecast:
         """Forecast the rows after each window `(B, R, D)`; changes nothing."""
 
+    def forecast_from(self, window: Tensor, origins: Tensor | None) -> Forecast:
+        """The same from who counts the rows: the numbers of those that the windows end with, as `Example.origins`.
+
+        By default they make no difference.
+        """
+        del origins
+        return self.forecast(window)
+
     @abc.abstractmethod
     def learn(self, example: Example) -> None:
         """Learn from examples whose labels have become known; leaves them as they are."""

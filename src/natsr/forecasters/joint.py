@@ -59,8 +59,12 @@ class Joint(Forecaster):
 
     def forecast(self, window: Tensor) -> Forecast:
         """The mixture. Its variance is the mean of theirs by weight: the mixture's errors are no larger than that."""
+        return self.forecast_from(window, None)
+
+    def forecast_from(self, window: Tensor, origins: Tensor | None) -> Forecast:
+        """The same; the pool finds its rows by their numbers."""
         self.check_window(window)
-        first, second = self.pool.forecast(window), self.reader.forecast(window)
+        first, second = self.pool.forecast_from(window, origins), self.reader.forecast_from(window, origins)
         pool = first.mean.detach().cpu().double().numpy()
         reader = second.mean.detach().cpu().double().numpy()
         reader = np.where(np.isfinite(reader), reader, pool)

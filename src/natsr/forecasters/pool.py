@@ -1,13 +1,17 @@
 """A panel of experts behind the two verbs of a forecaster.
 
 Experts need every row, and rows from further back than a window reaches. The rows come with the examples: each call of
-`learn` brings at least one that is new, in the window or among the labels. Where an example belongs in what is known
-already its row number says, and where there is none, or it is of another stream, that is found by comparing rows. A
-forecast is asked for with a window, and nothing may be learned from that. If it
+`learn` brings at least one that is new, in the window or among the labels. Where an example or a window belongs in what
+is known already its row number says, and where there is none, or it is of another stream, that is found by comparing
+rows. A forecast is asked for with a window, and nothing may be learned from that. If it
 ends where the known rows end, which is usual, the answer is ready. If it ends later (the first `H` forecasts after the
 warm-up, whose examples have not matured) a copy of the panel takes the newer rows in and answers; if it ends earlier
 (the protocol `paper`), the experts' forecasts of that origin are mixed anew; if it is of another stream, a copy takes
 all of it in.
+
+The copy is kept until something is learned, and takes in what later windows bring: where the horizon is longer than a
+window, the last of the first `H` windows do not reach back to what was learned. Rows that no window has shown are
+missing ones.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from natsr.experts.past import Array
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.member import Member
 from natsr.forecasters.older import of_today
+from natsr.intake import Gaps
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
@@ -42,32 +47,57 @@ class Pool(Forecaster):
     def __init__(self, task: Task, make: Callable[[Task], Panel]) -> None:
         self.task = task
         self._panel = make(task)
-        self._ahead: Panel | None = None  # a copy that has taken in rows of windows; can be made again at any time
+        self._ahead: Panel | None = None  # a copy that has taken in rows of windows, until something is learned
         self._row: int | None = None  # number of the newest row, as those count who hand examples over
 
     # ---- forecasting ---------------------------------------------------------------------------------------------
 
     def forecast(self, window: Tensor) -> Forecast:
         """The mixture, and the mean square of its errors of late."""
+        return self.forecast_from(window, None)
+
+    def forecast_from(self, window: Tensor, origins: Tensor | None) -> Forecast:
+        """The same; rows that stand still look alike, and only numbers tell them apart."""
         self.check_window(window)
         values = _values(window, self.task.channels)
-        found = [self._answer(rows) for rows in values]
+        found = [self._answer(*pair) for pair in zip(values, _numbers(origins, len(values)), strict=True)]
         mean = torch.from_numpy(np.stack([mean for mean, _ in found])).to(window)
         return Forecast(mean, torch.from_numpy(np.stack([variance for _, variance in found])).to(window))
 
-    def _answer(self, rows: Array) -> tuple[Array, Array]:
-        newer = ahead_of(rows, self._panel, self.task.horizon)
-        if newer is not None and newer <= 0:
+    def _answer(self, rows: Array, origin: int | None) -> tuple[Array, Array]:
+        newer = self._newer(self._panel, rows, origin)
+        if newer is not None and -self.task.horizon <= newer <= 0:
             return self._panel.mean(-newer), self._panel.variance()
-        if newer is not None and self._ahead is not None:
-            since = ahead_of(rows, self._ahead, 0)
-            if since in (0, 1) and self._ahead.past.seen + since == self._panel.past.seen + newer:
-                return self._told(self._ahead, rows[len(rows) - since :])
+        if self._ahead is not None:
+            since = self._newer(self._ahead, rows, origin)
+            known = self._ahead.past.seen - self._panel.past.seen
+            if since is not None and since >= 0 and newer in (None, known + since):
+                return self._told(self._ahead, self._after(rows, since))
         panel = copy.deepcopy(self._panel)
-        if newer is None:
+        if newer is None or newer < 0:
             return self._told(panel, rows[_repeated(rows) if panel.past.seen == 0 else 0 :])
         self._ahead = panel
-        return self._told(panel, rows[len(rows) - newer :])
+        return self._told(panel, self._after(rows, newer))
+
+    def _newer(self, panel: Panel, window: Array, origin: int | None, behind: int = 0) -> int | None:
+        """How many rows newer than the panel's the window's last row is; negative if it is older.
+
+        `None` where it does not belong to the panel's rows, of which the last `H` and `behind` are compared.
+        """
+        if origin is not None and self._row is not None:
+            newer = origin - self._row - (panel.past.seen - self._panel.past.seen)
+            # Of rows beyond the window's first nothing can be compared.
+            if newer >= len(window) or _fits(window, panel, newer):
+                return newer
+        return ahead_of(window, panel, self.task.horizon + behind)
+
+    def _after(self, rows: Array, newer: int) -> Array:
+        """The newest of them; those that would come before the first are missing, as far as gaps are played."""
+        unseen = newer - len(rows)
+        if unseen <= 0:
+            return rows[len(rows) - newer :]
+        played = unseen - int(Gaps.of(self.task).left_out(np.array([unseen]))[0])
+        return np.concatenate([np.full((played, rows.shape[1]), np.nan), rows])
 
     @staticmethod
     def _told(panel: Panel, rows: Array) -> tuple[Array, Array]:
@@ -81,7 +111,7 @@ class Pool(Forecaster):
         """Take in every row that is new."""
         values = _values(example.window, self.task.channels)
         target = example.target.detach().cpu().double().numpy()
-        origins = [None] * len(values) if example.origins is None else example.origins.tolist()
+        origins = _numbers(example.origins, len(values))
         self._ahead = None
         if example.fresh is None:
             for window, rows, origin in zip(values, target, origins, strict=True):
@@ -89,7 +119,7 @@ class Pool(Forecaster):
             return
         # Of examples whose labels come row by row the first is the youngest: it holds all that is new, usually.
         known = [int(np.flatnonzero(row)[-1]) + 1 if row.any() else 0 for row in example.fresh.cpu().numpy()]
-        if known and known[0] and _belongs(values[0], self._panel, known[0] - 1):
+        if known and known[0] and self._new(values[0], known[0], origins[0]) == 1:
             self._advance(target[0, known[0] - 1 : known[0]])
             return
         for number in range(len(values) - 1, -1, -1):
@@ -97,23 +127,20 @@ class Pool(Forecaster):
 
     def _take(self, window: Array, labels: Array, origin: int | None) -> None:
         """One window and the rows after it; the number of the row that it ends with, if it has one."""
-        newer = self._newer(window, len(labels), origin)
-        if newer is None and origin is not None:
-            newer = origin + 1 + len(labels)  # before row 0 a window repeats it
+        newer = self._new(window, len(labels), origin)
         rows = np.concatenate([window, labels])
-        self._advance(rows if newer is None else rows[max(0, len(rows) - newer) :])
-        if origin is not None:
+        if newer is None:
+            newer = len(rows) if origin is None else min(len(rows), origin + 1 + len(labels))  # row 0 may be repeated
+        self._advance(self._after(rows, newer))
+        if origin is not None and newer > 0:
             self._row = origin + len(labels)
 
-    def _newer(self, window: Array, labels: int, origin: int | None) -> int | None:
+    def _new(self, window: Array, labels: int, origin: int | None) -> int | None:
         """How many rows of a window and its labels are new; `None` where they do not belong to those that are known."""
-        if origin is not None and self._row is not None:
-            newer = origin - self._row  # rows of the window that are new
-            if newer < len(window) and _belongs(window[: len(window) - max(newer, 0)], self._panel, max(-newer, 0)):
-                return max(0, newer + labels)
-        if labels and _belongs(window, self._panel, labels - 1):  # one label is new: as it should be
-            return 1
-        found = ahead_of(window, self._panel, labels + self.task.horizon)
+        numbered = origin is not None and self._row is not None
+        if not numbered and labels and _fits(window, self._panel, 1 - labels, wholly=True):
+            return 1  # one label is new: as it should be
+        found = self._newer(self._panel, window, origin, labels)
         return None if found is None else max(0, found + labels)
 
     def _advance(self, rows: Array) -> None:
@@ -123,12 +150,11 @@ class Pool(Forecaster):
             self._row += len(rows)
 
     def warm_up(self, train: Windows, valid: Windows, progress: Progress = silent) -> None:
-        """Go through the rows of both parts as through a stream."""
-        last = valid if len(valid) else train
-        if not len(last):
+        """Go through the rows of both parts as through a stream, those of a part too short for an example too."""
+        if not len(train) and not len(valid):
             return
         first = max(0, train.first + 1 - self.task.reach)
-        stop = last.first + len(last) + self.task.horizon
+        stop = max(train.stop, valid.stop)
         truth = train.rows.truth[first:stop].detach().cpu().double().numpy()
         self._ahead = None
         for done, row in enumerate(truth, 1):
@@ -210,23 +236,37 @@ def _repeated(rows: Array) -> int:
     return int(other[0]) - 1 if len(other) else len(rows) - 1
 
 
-def _belongs(window: Array, panel: Panel, back: int) -> bool:
-    """Whether the window ends `back` rows before the newest row that is known."""
-    count = min(len(window), COMPARED, panel.past.seen - back)
-    if count < 1 or back + count > panel.past.keep:
-        return False
-    return np.array_equal(window[-count:], panel.past.last(count, back))
+def _numbers(origins: Tensor | None, count: int) -> list[int | None]:
+    return [None] * count if origins is None else origins.tolist()
+
+
+def _agreeing(window: Array, panel: Panel, newer: int) -> tuple[int, int]:
+    """How many rows in a row, the newest first, are the panel's if the window ends so much later, and of how many."""
+    window, back = window[: len(window) - max(newer, 0)], max(-newer, 0)
+    count = max(0, min(len(window), panel.past.seen - back, panel.past.keep - back))
+    other = np.flatnonzero((window[len(window) - count :] != panel.past.last(count, back)).any(1))
+    return count - 1 - int(other[-1]) if len(other) else count, count
+
+
+def _fits(window: Array, panel: Panel, newer: int, wholly: bool = False) -> bool:
+    """Whether the window may end so many rows after the panel's newest: its last rows there agree, or all of them."""
+    agreed, count = _agreeing(window, panel, newer)
+    return count > 0 and agreed >= (count if wholly else min(count, COMPARED))
 
 
 def ahead_of(window: Array, panel: Panel, behind: int) -> int | None:
     """How many rows of the window are newer than those known; negative if it ends before them, at most `behind` rows.
 
-    `None` where it does not belong to them.
+    Where it stands still in its last rows it may seem to belong in several places: it does where all rows agree that
+    can be compared or, if that is nowhere, the most rows. `None` where it does not belong to them.
     """
-    if panel.past.seen == 0:
-        return None
+    found: int | None = None
+    most, enough = 0, min(COMPARED, (len(window) + 1) // 2, panel.past.seen)
     places: list[int] = [*range(len(window)), *range(-1, -behind - 1, -1)]
     for newer in places:
-        if _belongs(window[: len(window) - max(newer, 0)], panel, max(-newer, 0)):
+        agreed, count = _agreeing(window, panel, newer)
+        if agreed == count >= enough > 0:
             return newer
-    return None
+        if agreed > most and agreed >= min(count, COMPARED):
+            found, most = newer, agreed
+    return found
