@@ -49,7 +49,11 @@ class Listening(Forecaster):
 
     def forecast(self, window: Tensor) -> Forecast:
         """As the forecaster inside."""
-        found = self.inner.forecast(window)
+        return self.forecast_from(window, None)
+
+    def forecast_from(self, window: Tensor, origins: Tensor | None) -> Forecast:
+        """As the forecaster inside."""
+        found = self.inner.forecast_from(window, origins)
         self.means.append(found.mean[0].detach().cpu().float().numpy())
         if found.variance is not None and len(self.variances) < 2 * self.task.horizon:
             variance = found.variance.detach().cpu().float().numpy()
