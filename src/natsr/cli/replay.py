@@ -27,8 +27,7 @@ from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, Series, check_length, check_repeated, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster
-from natsr.forecasters.joint import Joint
-from natsr.forecasters.pool import Pool
+from natsr.forecasters.whose import Mixed, weights_of
 from natsr.metrics import Scores
 from natsr.report.page import write
 from natsr.report.record import Recorder
@@ -78,7 +77,8 @@ def replay(settings: Run) -> None:
         recorder = Recorder(plan.data, plan.task, plan.forecasters)
         scores = _stream(plan, settings.protocol, out / "forecasts.csv", recorder, watch)
     results = [
-        result_of(plan.cells[name], scores[name], plan.forecasters[name].info(), warm_seconds[name]) for name in scores
+        result_of(plan.cells[name], scores[name], forecaster.info(), warm_seconds[name], weights_of(forecaster))
+        for name, forecaster in plan.forecasters.items()
     ]
     _keep(out / "results.jsonl", results)
     report = recorder.report(
@@ -93,7 +93,7 @@ def replay(settings: Run) -> None:
     write(out / "report.html", report)
     output().print(as_text(results))
     for name, forecaster in plan.forecasters.items():
-        if isinstance(forecaster, Pool | Joint):
+        if isinstance(forecaster, Mixed):
             note(f"{name} is made of {shares(forecaster.weights())}")
     note(f"written: {out / 'report.html'}, {out / 'forecasts.csv'}, {out / 'results.jsonl'}")
     if any(result.error is not None for result in results):
