@@ -21,8 +21,8 @@ from natsr.experts.past import Array
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.member import Member
 from natsr.forecasters.pool import COMPARED, Pool
-from natsr.state import tensor_of
 from natsr.forecasters.whose import KINDS, Mixed
+from natsr.state import tensor_of
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
