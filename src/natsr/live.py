@@ -18,6 +18,9 @@ import numpy.typing as npt
 import torch
 
 from natsr import state as states
+from natsr.answer import LiveForecast as LiveForecast
+from natsr.answer import numbers as numbers
+from natsr.answer import pairs as pairs
 from natsr.cold import Cold
 from natsr.data.calendar import Calendar, Floats, Times
 from natsr.data.grids import Monthly, grid_of
@@ -27,7 +30,7 @@ from natsr.exogenous import Exogenous, Future
 from natsr.forecasters.base import Progress, silent
 from natsr.histories import history_of
 from natsr.intake import regular, row_values, stamp, steps_after
-from natsr.phases import Interval, Units, Warm, branch, check_levels, described
+from natsr.phases import Units, Warm, branch, check_levels, described
 from natsr.recipes import METHODS, READERS, make
 from natsr.rescale import Renewed
 from natsr.streams import Feed, Rows, check_protocol
@@ -39,62 +42,6 @@ if TYPE_CHECKING:
 KIND = "live"
 LEVELS = (0.5, 0.9)
 _FIGURES = ("mase", "mase_last_value", "coverage_90")
-
-
-@dataclass(frozen=True, eq=False)
-class LiveForecast:
-    """What is expected of the next rows, in the data's own units.
-
-    Args:
-        origin: Time of the last row that was known.
-        times: `(H,)`, of the rows that are forecast.
-        columns: `C` names.
-        mean: `(H, C)`; NaN for a column that never had a value.
-        intervals: By level, such as 0.9.
-    """
-
-    origin: np.datetime64
-    times: Times
-    columns: tuple[str, ...]
-    mean: Floats
-    intervals: Mapping[float, Interval]
-
-    def frame(self) -> pd.DataFrame:
-        """As a pandas frame: a row for each time, columns `(name, "mean")`, `(name, "low_90")`, `(name, "high_90")`."""
-        import pandas as pd  # here, so that who wants arrays need not have it
-
-        parts = {"mean": self.mean}
-        for level, (low, high) in self.intervals.items():
-            parts |= {f"low_{100 * level:g}": low, f"high_{100 * level:g}": high}
-        data = {(name, part): values[:, c] for c, name in enumerate(self.columns) for part, values in parts.items()}
-        return pd.DataFrame(data, index=pd.DatetimeIndex(self.times, name="time"))
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it, and as `natsr serve` and `natsr run -` answer: by column, `null` where there is no number."""
-        named = list(enumerate(self.columns))
-        return {
-            "origin": str(self.origin),
-            "times": [str(time) for time in self.times],
-            "mean": {name: numbers(self.mean[:, place]) for place, name in named},
-            "intervals": {
-                f"{level:g}": {name: pairs(low[:, place], high[:, place]) for place, name in named}
-                for level, (low, high) in self.intervals.items()
-            },
-        }
-
-
-def numbers(values: npt.NDArray[Any]) -> list[float | None]:
-    """As JSON has them.
-
-    >>> numbers(np.array([1.5, np.nan]))
-    [1.5, None]
-    """
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def pairs(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> list[list[float | None]]:
-    """Both ends of each interval."""
-    return [list(ends) for ends in zip(numbers(low), numbers(high), strict=True)]
 
 
 @dataclass(eq=False)
@@ -321,10 +268,10 @@ class Live(Settings):
         if self._time is None:
             raise DataError("no row has been observed, expected at least one before a forecast")
         source = self._warm if self._warm is not None else self._cold
-        mean, intervals = source.forecast(levels)
+        expected = source.forecast(levels)
         ticks = self._grid.after(np.array([self._time]), np.arange(1, self.horizon + 1))
         origin, times = np.datetime64(self._time, self._grid.unit), times_of(ticks, self._grid.unit)
-        return LiveForecast(origin, times, tuple(self.columns), mean, intervals)
+        return LiveForecast(origin, times, tuple(self.columns), *expected)
 
     def health(self) -> dict[str, float | int | str | None]:
         """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
