@@ -71,7 +71,7 @@ def test_a_random_walk_is_not_taken_for_a_season() -> None:
 
 def test_beyond_a_season_whole_seasons_are_counted_back() -> None:
     saw = np.tile(np.arange(4.0), 10)[:38, None]  # ends with 0, 1
-    mean, _ = told(saw, horizon=9, season=4)
+    mean, *_ = told(saw, horizon=9, season=4)
     assert mean[:, 0] == pytest.approx([2, 3, 0, 1, 2, 3, 0, 1, 2], abs=0.05)
 
 

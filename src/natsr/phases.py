@@ -29,6 +29,8 @@ from natsr.types import Example, OptionError, State, StateError
 
 Array = npt.NDArray[np.float64]
 
+#: Those of `natsr.calibrate` among them.
+USUAL = slice(1, -1)
 #: Share of the history that trains; the rest of it judges when to stop.
 TRAIN = 0.8
 #: Parts that start again where a state of an earlier format has nothing that they could go on from.
@@ -162,8 +164,7 @@ class Warm:
             self.fallbacks += 1
         self._mean, self._quantiles = mean, self.calibrator.quantiles(mean, variance)
         self.calibrator.push(mean, variance)
-        low, high = interval(self._quantiles, 0.9)
-        self.tally.push(mean, low, high, last)
+        self.tally.push(mean, self._quantiles[USUAL], last)
 
     def forecast(self, levels: Sequence[float]) -> Expected:
         """The forecast from the newest row; changes nothing."""
