@@ -132,6 +132,8 @@ def planned(settings: Run) -> Plan:
     """
     if settings.freq is not None:
         raise OptionError(f"--freq is {settings.freq!r}, but a file's times tell it; it goes with - only")
+    if settings.quantiles:
+        raise OptionError(f"--quantiles is {settings.quantiles!r}, expected none for a file; it goes with - only")
     protocol, task = check_protocol(settings.protocol), Task(settings.window, settings.horizon, channels=1)
     methods = settings.chosen()
     options = {method: settings.settings(method, methods) for method in methods}
