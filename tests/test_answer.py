@@ -54,7 +54,7 @@ def test_of_a_forecaster_that_learns_they_are_equal_to_the_last_bit(count: int) 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 9, 60, 400])
 def test_quantiles_never_cross(count: int) -> None:
-    found = after(count).forecast().quantiles(MANY)
+    found = after(count).forecast().quantiles(MANY.tolist())
     assert found.shape == (len(MANY), 4, 2)
     assert np.isfinite(found).all() and (np.diff(found, axis=0) >= 0).all()
     assert (found[-1] > found[0]).all()

@@ -41,7 +41,7 @@ def crps(truth: float, quantiles: npt.NDArray[np.float64]) -> float:
     """Twice the mean pinball loss over 0.05, 0.1, … 0.95."""
     pairs = list(zip(PROBABILITIES, quantiles.tolist(), strict=True))[1:-1]
     losses = [p * (truth - q) if truth > q else (1 - p) * (q - truth) for p, q in pairs]
-    return 2 * sum(losses) / len(losses)
+    return float(2 * np.mean(losses))
 
 
 def test_crps_by_hand() -> None:

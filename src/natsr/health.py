@@ -77,7 +77,8 @@ class Tally:
         waits = steps < len(self._steps)
         said = self._whole[(newest - self._back[waits]) % len(self._back), :, steps[waits]]
         off = row - said
-        return 2 * np.maximum(self._levels * off, (self._levels - 1) * off).mean(1)
+        scores: Array = 2 * np.maximum(self._levels * off, (self._levels - 1) * off).mean(1)
+        return scores
 
     def _keep(self, quantiles: Array | float) -> None:
         if self._rows % self._every == 0:

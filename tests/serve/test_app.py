@@ -146,6 +146,15 @@ def test_quantiles_come_along_if_asked_for(client: httpx.Client) -> None:
         assert all(one <= two <= three for one, two, three in zip(low, middle, high, strict=True))
 
 
+def test_health_says_whose_forecast_it_is(client: httpx.Client) -> None:
+    created(client, "whose", method="auto", options={"budget": "cheap"})
+    post(client, "whose", {"rows": rows(0, 0, 40)})
+    client.get("/v1/series/whose/forecast", params={"wait": 60})
+    health = client.get("/v1/series/whose").json()["health"]
+    shares = [value for name, value in health.items() if name.startswith("weight_")]
+    assert len(shares) == 8 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1.0001
+
+
 def test_forecasts_that_cannot_be(client: httpx.Client) -> None:
     created(client, "empty")
     refused(client.get("/v1/series/empty/forecast"), 409, "no rows")

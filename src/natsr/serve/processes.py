@@ -74,13 +74,10 @@ class Remote:
         quantiles = answer.head["quantiles"]
         unit: Unit = answer.head["unit"]
         moment, times = np.datetime64(origin, unit), times_of(np.frombuffer(answer.body, np.int64, rows), unit)
-        parts = (
-            np.frombuffer(answer.body, offset=times.nbytes)
-            .reshape(1 + 2 * len(levels) + len(quantiles), rows, -1)
-            .copy()
-        )
+        count = 1 + 2 * len(levels) + len(quantiles)
+        parts = np.frombuffer(answer.body, offset=times.nbytes).reshape(count, rows, -1).copy()
         ends = {level: Interval(parts[1 + 2 * place], parts[2 + 2 * place]) for place, level in enumerate(levels)}
-        told = Told(dict(zip(quantiles, parts[1 + 2 * len(levels) :], strict=True)))
+        told = Told(dict(zip(quantiles, parts[count - len(quantiles) :], strict=True)))
         return LiveForecast(moment, times, columns, parts[0], ends, told)
 
     def observe(self, time: int, row: bytes) -> None:
