@@ -178,7 +178,7 @@ async def get_forecast(
     request: Request,
     levels: Annotated[str, Query(max_length=200, description="Of the intervals", examples=["0.5,0.9"])] = "0.5,0.9",
     quantiles: Annotated[
-        str, Query(max_length=200, description="Probabilities of quantiles to send along", examples=["0.1,0.5,0.9"])
+        str, Query(max_length=500, description="Probabilities of quantiles to send along", examples=["0.1,0.5,0.9"])
     ] = "",
     wait: Wait = 0,
 ) -> Response:
