@@ -42,7 +42,7 @@ def measured(rows: Floats, season: int, came: int) -> dict[str, list[float]]:
     cold = Cold(rows.shape[1], H, enough=len(rows) + 1, longest=len(rows), season=season)
     for place, row in enumerate(rows[:came]):
         cold.append(place, row)
-    mean, intervals = cold.forecast([0.9])
+    mean, intervals, _ = cold.forecast([0.9])
     known = np.array([column[~np.isnan(column)][-1:].sum() for column in rows[:came].T])
     changes = np.sqrt(np.nanmean(np.diff(rows[:came], axis=0) ** 2, axis=0))
     walk = Z90 * np.sqrt(np.arange(1, H + 1))[:, None] * changes

@@ -19,6 +19,7 @@ from natsr.fleet.choice import beside
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
+from natsr.forecasters.whose import weights_of
 from natsr.recipes import make, sees_no_parts
 from natsr.streams import Rows, Windows, steps
 from natsr.trials import contents, differing
@@ -225,6 +226,32 @@ def test_the_weights_say_who_forecasts() -> None:
     assert weights["last_value"] < 0.2
     top = max(weights.items(), key=lambda item: item[1])
     assert auto.info()[f"weight_{top[0]}"] == top[1]
+
+
+def test_the_weights_of_each_step_and_column_are_those_of_the_mixture() -> None:
+    rows, auto = rows_of(wave(200)), pool()
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    each = auto.weights_by_step()
+    assert each.shape == (len(auto.kinds()), TASK.horizon, TASK.channels) and each.min() >= 0
+    np.testing.assert_allclose(each.sum(0), 1, atol=1e-5)
+    assert list(auto.weights()) == list(auto.kinds())
+    np.testing.assert_allclose(list(auto.weights().values()), each.mean((1, 2)), atol=1e-12)
+    kinds = auto.weights_by_kind()
+    assert set(kinds) == set(auto.kinds().values()) and "others" not in kinds
+    np.testing.assert_allclose(sum(kinds.values()), 1, atol=1e-5)
+    names = [name for name, kind in auto.kinds().items() if kind == "least squares"]
+    assert "lags60_plain" in names and "last_value" not in names
+    found = sum(auto.weights()[name] for name in names)
+    assert float(kinds["least squares"].mean()) == pytest.approx(found)
+
+
+def test_the_weights_that_count_are_told_and_of_others_nothing() -> None:
+    rows, auto = rows_of(wave(200)), pool()
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    told = weights_of(auto)
+    assert told is not None and list(told.values()) == sorted(told.values(), reverse=True)
+    assert told == {name: round(w, 4) for name, w in auto.weights().items() if w > 0.005}
+    assert weights_of(LastValue(TASK)) is None
 
 
 def test_the_variance_is_that_of_the_errors() -> None:

@@ -38,7 +38,7 @@ def test_cold_counts_rows_with_a_value_and_starts_again_after_silence() -> None:
 def test_there_are_intervals_from_the_second_value_on() -> None:
     gone = math.nan
     assert np.isnan(told(np.array([[1.0, 5.0]])).intervals[0.9].low).all()  # one row tells nothing about changes
-    mean, intervals = told(np.array([[1.0, 5.0, gone], [3.0, gone, gone], [gone, 7.0, 2.0]]))
+    mean, intervals, _ = told(np.array([[1.0, 5.0, gone], [3.0, gone, gone], [gone, 7.0, 2.0]]))
     low, high = intervals[0.9]
     assert mean.tolist() == [[3.0, 7.0, 2.0]] * 4 and np.isnan(low[:, 2]).all()
     # One change of 2, in one row and in two; the quantile is that of one degree of freedom.
@@ -52,7 +52,7 @@ def test_a_season_is_followed_as_soon_as_it_has_shown_itself() -> None:
     wave = (10 * np.sin(np.arange(200) * math.tau / 24))[:, None]
     errors = []
     for came in (10, 24, 30, 40, 60):
-        mean, intervals = told(wave[:came], horizon=24, season=24)
+        mean, intervals, _ = told(wave[:came], horizon=24, season=24)
         errors.append(float(np.abs(mean - wave[came : came + 24]).mean()))
     assert min(errors[:2]) > 4 and max(errors[2:]) < 0.01
     assert (intervals[0.9].high - intervals[0.9].low).max() < 7  # those of a random walk reach 40
@@ -62,7 +62,7 @@ def test_a_random_walk_is_not_taken_for_a_season() -> None:
     generator, worse, inside = np.random.default_rng(0), [], []
     for _ in range(200):
         walk = np.cumsum(generator.normal(size=(84, 1)), axis=0)
-        mean, intervals = told(walk[:60], horizon=24, season=24)
+        mean, intervals, _ = told(walk[:60], horizon=24, season=24)
         low, high = intervals[0.9]
         inside.append(((low <= walk[60:]) & (walk[60:] <= high)).mean())
         worse.append(np.abs(mean - walk[60:]).mean() / np.abs(walk[59] - walk[60:]).mean())
@@ -71,14 +71,14 @@ def test_a_random_walk_is_not_taken_for_a_season() -> None:
 
 def test_beyond_a_season_whole_seasons_are_counted_back() -> None:
     saw = np.tile(np.arange(4.0), 10)[:38, None]  # ends with 0, 1
-    mean, _ = told(saw, horizon=9, season=4)
+    mean, *_ = told(saw, horizon=9, season=4)
     assert mean[:, 0] == pytest.approx([2, 3, 0, 1, 2, 3, 0, 1, 2], abs=0.05)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-300, 1e200, 1e308])
 def test_whatever_the_size_the_forecast_is_finite(size: float) -> None:
     values = size * np.where(np.arange(60) % 2, 1.0, -1.0)[:, None]
-    mean, intervals = told(values, horizon=6, season=4)
+    mean, intervals, _ = told(values, horizon=6, season=4)
     assert np.isfinite(mean).all() and not np.isnan(intervals[0.9].low).any()
 
 

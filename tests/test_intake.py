@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from natsr.data.grids import Even, grid_of
-from natsr.intake import Gaps, number, regular, row_values, stamp, steps_after
+from natsr.experts.periods import Gaps
+from natsr.intake import number, regular, row_values, stamp, steps_after
 from natsr.types import DataError, Task
 
 

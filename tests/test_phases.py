@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from natsr.phases import QUANTILES, interval
+from natsr.phases import interval
+from natsr.spread import QUANTILES
 
 PLACES = np.array(QUANTILES)
 LOGISTIC = np.log(PLACES / (1 - PLACES))[:, None, None]

@@ -19,6 +19,7 @@ from natsr.exogenous import Future
 from natsr.intake import number, written
 from natsr.live import LEVELS, LiveForecast
 from natsr.phases import Interval
+from natsr.spread import Told, check_probabilities
 from natsr.types import DataError, NatsrError, Option, OptionError
 
 if TYPE_CHECKING:
@@ -145,15 +146,21 @@ class Client:
             total = Observed(accepted, duplicates, refused, got["pending"])
         return total
 
-    def forecast(self, key: str, levels: Sequence[float] = LEVELS, *, wait: float = 0.0) -> LiveForecast:
-        """What is expected of the next rows.
+    def forecast(
+        self, key: str, levels: Sequence[float] = LEVELS, *, quantiles: Sequence[float] = (), wait: float = 0.0
+    ) -> LiveForecast:
+        """What is expected of the next rows; of its quantiles those that are asked for.
 
         Args:
             key: Of the series.
             levels: Of the intervals.
+            quantiles: Probabilities of those that `quantiles` of the answer shall have.
             wait: Seconds to wait for the rows sent so far to be learned; without it the forecast may be a few rows old.
         """
         query = {"levels": ",".join(f"{level:g}" for level in levels), "wait": f"{wait:g}"}
+        if quantiles:
+            check_probabilities(quantiles)
+        query |= {"quantiles": ",".join(str(p) for p in quantiles)} if quantiles else {}
         return _forecast(self._json("GET", _path(key, "forecast"), query=query))
 
     def history(self, key: str, *, count: int = 200, step: int = 1, before: object = None) -> dict[str, Any]:
@@ -262,7 +269,11 @@ def _forecast(got: Mapping[str, Any]) -> LiveForecast:
         intervals[float(level)] = Interval(pairs[:, :, 0].T, pairs[:, :, 1].T)
     mean = np.array([got["mean"][name] for name in columns], dtype=np.float64).T
     times = np.array(got["times"], dtype="datetime64")  # as fine as they are written
-    return LiveForecast(np.datetime64(got["origin"]), times, columns, mean, intervals)
+    told = {
+        float(p): np.array([values[name] for name in columns], dtype=np.float64).T
+        for p, values in got.get("quantiles", {}).items()
+    }
+    return LiveForecast(np.datetime64(got["origin"]), times, columns, mean, intervals, Told(told))
 
 
 def _chunks(rows: Iterable[Given]) -> Iterator[list[dict[str, Any]]]:

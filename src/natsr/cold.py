@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from natsr.data.calendar import Floats
@@ -26,6 +28,29 @@ from natsr.types import State, StateError
 LOOKED_AT = 512
 #: Rows whose value a season before is known, before that value has a say.
 EVIDENCE = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Student's t around what few rows tell.
+
+    Args:
+        mean: `(H, C)`.
+        deviation: `(H, C)`.
+        changes: From row to row in each column, `(C,)`; the degrees of freedom.
+    """
+
+    mean: Floats
+    deviation: Floats
+    changes: npt.NDArray[np.int64]
+
+    def quantiles(self, probabilities: Sequence[float]) -> Floats:
+        """See `natsr.spread`."""
+        with np.errstate(all="ignore"):  # as for the intervals
+            away = [np.array([_student(p, count) for count in self.changes.tolist()]) for p in probabilities]
+            found = np.stack([self.mean + np.where(far == 0, 0.0, far * self.deviation) for far in away])
+        # No deviation is known before the second row.
+        return np.maximum.accumulate(np.where(np.isnan(self.deviation), math.nan, found), axis=0)
 
 
 class Cold:
@@ -86,7 +111,7 @@ class Cold:
             for level in levels:
                 reach = np.array([_student((1 + level) / 2, count) for count in changes.tolist()]) * deviation
                 intervals[level] = Interval(mean - reach, mean + reach)
-        return Expected(mean, intervals)
+        return Expected(mean, intervals, Walk(mean, deviation, changes))
 
     def state_dict(self) -> State:
         """Everything that must be carried on."""

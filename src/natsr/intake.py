@@ -27,8 +27,8 @@ from natsr.data.grids import Grid
 from natsr.data.series import unknown
 from natsr.data.ticks import FINEST, NAMES, Ticks, Unit, coarsened, shown
 from natsr.data.written import period
-from natsr.experts.periods import week_of
-from natsr.types import DataError, Task
+from natsr.experts.periods import Gaps
+from natsr.types import DataError
 
 #: Digits after the sixth behind the second; Python drops them without a word.
 _FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
@@ -97,29 +97,6 @@ def steps_after(tick: int, last: int | None, grid: Grid) -> int:
         at = shown(tick, grid.unit)
         raise DataError(f"row {at} {grid.wrong(tick, last)}; correct the time, or use another freq")
     return steps
-
-
-class Gaps(NamedTuple):
-    """Which rows of a gap are played as missing ones: its end, and so many that what is left out is whole periods.
-
-    So whoever counts rows is not put out of step by a gap, and a gap of years costs little more than a long window.
-
-    >>> Gaps(longest=84, period=168).left_out(np.array([5, 84, 251, 252, 1000])).tolist()
-    [0, 0, 0, 168, 840]
-    """
-
-    longest: int  # up to so many rows all of them are played, and at least so many of more
-    period: int
-
-    @classmethod
-    def of(cls, task: Task) -> Gaps:
-        """As long as a window with its horizon, since no window that is learned from reaches across; whole weeks."""
-        return cls(task.reach + task.horizon, week_of(task.season))
-
-    def left_out(self, missing: Ticks) -> Ticks:
-        """How many rows of gaps with so many missing rows are not played; they are the first of them."""
-        found: Ticks = np.maximum(missing - self.longest, 0) // self.period * self.period
-        return found
 
 
 def number(value: object, column: str) -> float:

@@ -18,16 +18,20 @@ import numpy.typing as npt
 import torch
 
 from natsr import state as states
+from natsr.answer import LiveForecast as LiveForecast
+from natsr.answer import numbers as numbers
+from natsr.answer import pairs as pairs
 from natsr.cold import Cold
 from natsr.data.calendar import Calendar, Floats, Times
 from natsr.data.grids import Monthly, grid_of
 from natsr.data.series import Scaling, filled_from_past
 from natsr.data.ticks import PER_SECOND, Ticks, shown, times_of
 from natsr.exogenous import Exogenous, Future
+from natsr.experts.periods import Gaps
 from natsr.forecasters.base import Progress, silent
 from natsr.histories import history_of
-from natsr.intake import Gaps, regular, row_values, stamp, steps_after
-from natsr.phases import Interval, Units, Warm, branch, check_levels, described
+from natsr.intake import regular, row_values, stamp, steps_after
+from natsr.phases import Units, Warm, branch, check_levels, described
 from natsr.recipes import METHODS, READERS, make
 from natsr.rescale import Renewed
 from natsr.streams import Feed, Rows, check_protocol
@@ -38,63 +42,7 @@ if TYPE_CHECKING:
 
 KIND = "live"
 LEVELS = (0.5, 0.9)
-_FIGURES = ("mase", "mase_last_value", "coverage_90")
-
-
-@dataclass(frozen=True, eq=False)
-class LiveForecast:
-    """What is expected of the next rows, in the data's own units.
-
-    Args:
-        origin: Time of the last row that was known.
-        times: `(H,)`, of the rows that are forecast.
-        columns: `C` names.
-        mean: `(H, C)`; NaN for a column that never had a value.
-        intervals: By level, such as 0.9.
-    """
-
-    origin: np.datetime64
-    times: Times
-    columns: tuple[str, ...]
-    mean: Floats
-    intervals: Mapping[float, Interval]
-
-    def frame(self) -> pd.DataFrame:
-        """As a pandas frame: a row for each time, columns `(name, "mean")`, `(name, "low_90")`, `(name, "high_90")`."""
-        import pandas as pd  # here, so that who wants arrays need not have it
-
-        parts = {"mean": self.mean}
-        for level, (low, high) in self.intervals.items():
-            parts |= {f"low_{100 * level:g}": low, f"high_{100 * level:g}": high}
-        data = {(name, part): values[:, c] for c, name in enumerate(self.columns) for part, values in parts.items()}
-        return pd.DataFrame(data, index=pd.DatetimeIndex(self.times, name="time"))
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it, and as `natsr serve` and `natsr run -` answer: by column, `null` where there is no number."""
-        named = list(enumerate(self.columns))
-        return {
-            "origin": str(self.origin),
-            "times": [str(time) for time in self.times],
-            "mean": {name: numbers(self.mean[:, place]) for place, name in named},
-            "intervals": {
-                f"{level:g}": {name: pairs(low[:, place], high[:, place]) for place, name in named}
-                for level, (low, high) in self.intervals.items()
-            },
-        }
-
-
-def numbers(values: npt.NDArray[Any]) -> list[float | None]:
-    """As JSON has them.
-
-    >>> numbers(np.array([1.5, np.nan]))
-    [1.5, None]
-    """
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def pairs(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> list[list[float | None]]:
-    """Both ends of each interval."""
-    return [list(ends) for ends in zip(numbers(low), numbers(high), strict=True)]
+_FIGURES = ("mase", "mase_last_value", "crps", "coverage_90")
 
 
 @dataclass(eq=False)
@@ -321,21 +269,21 @@ class Live(Settings):
         if self._time is None:
             raise DataError("no row has been observed, expected at least one before a forecast")
         source = self._warm if self._warm is not None else self._cold
-        mean, intervals = source.forecast(levels)
+        expected = source.forecast(levels)
         ticks = self._grid.after(np.array([self._time]), np.arange(1, self.horizon + 1))
         origin, times = np.datetime64(self._time, self._grid.unit), times_of(ticks, self._grid.unit)
-        return LiveForecast(origin, times, tuple(self.columns), mean, intervals)
+        return LiveForecast(origin, times, tuple(self.columns), *expected)
 
     def health(self) -> dict[str, float | int | str | None]:
         """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
 
         `phase` (cold or warm); `rows` observed; `mase`, and `mase_last_value` of the last value at the same rows;
-        `coverage_90`; `scale`, the present mean absolute error; `drift` (1 while errors are larger than they used to
-        be) and `drift_since`, the time at which that began; `drifts` so far; `variance` and `refused` steps as the
-        method tells them; `fallbacks`, how often the last value stood in for a forecast that was not finite; `ignored`
-        rows, with `on_late="ignore"`; `rescaled`, how often a column had left its scale and all began anew on recent
-        rows, and `rescaled_at`, when that last was; and, where the method is a pool, `weight_…` of the experts that
-        count most.
+        `crps`, of the whole distribution, like `mase` in units of the mean change from row to row; `coverage_90`;
+        `scale`, the present mean absolute error; `drift` (1 while errors are larger than they used to be) and
+        `drift_since`, the time at which that began; `drifts` so far; `variance` and `refused` steps as the method tells
+        them; `fallbacks`, how often the last value stood in for a forecast that was not finite; `ignored` rows, with
+        `on_late="ignore"`; `rescaled`, how often a column had left its scale and all began anew on recent rows, and
+        `rescaled_at`, when that last was; and, where the method is a pool, `weight_…` of the experts that count most.
         """
         warm = self._warm
         figures: dict[str, float | None] = warm.tally.figures() if warm else dict.fromkeys(_FIGURES)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from natsr.calibrate import PROBABILITIES, Calibrator
+from natsr.calibrate import Calibrator
 from natsr.data.calendar import Calendar, Floats
 from natsr.data.series import Scaling
 from natsr.data.ticks import Ticks, Unit, times_of
@@ -22,21 +22,21 @@ from natsr.drift import Drift
 from natsr.forecasters.base import Forecast, Forecaster, Progress
 from natsr.health import Tally
 from natsr.rescale import Watch
+from natsr.spread import QUANTILES, Learned, Spread, quantile
 from natsr.state import tensor_of
 from natsr.streams import Feed, Rows, Step, Windows
 from natsr.types import Example, OptionError, State, StateError
 
 Array = npt.NDArray[np.float64]
 
-#: The usual quantiles, and two more so that intervals of 99 % can be had.
-QUANTILES = (0.005, *PROBABILITIES, 0.995)
+#: Those of `natsr.calibrate` among them.
+USUAL = slice(1, -1)
 #: Share of the history that trains; the rest of it judges when to stop.
 TRAIN = 0.8
 #: Parts that start again where a state of an earlier format has nothing that they could go on from.
 BEGIN_ANEW = ("calibrator", "drift", "watch")
 #: A feature that came with a row is held to this many standard deviations.
 WILD = 100.0
-_LARGEST = float(np.finfo(np.float64).max)
 
 
 class Interval(NamedTuple):
@@ -51,6 +51,7 @@ class Expected(NamedTuple):
 
     mean: Floats  # (H, C); NaN for a column that never had a value
     intervals: dict[float, Interval]  # by level
+    spread: Spread  # what else may be asked for
 
 
 class Units(NamedTuple):
@@ -163,23 +164,16 @@ class Warm:
             self.fallbacks += 1
         self._mean, self._quantiles = mean, self.calibrator.quantiles(mean, variance)
         self.calibrator.push(mean, variance)
-        low, high = interval(self._quantiles, 0.9)
-        self.tally.push(mean, low, high, last)
+        self.tally.push(mean, self._quantiles[USUAL], last)
 
     def forecast(self, levels: Sequence[float]) -> Expected:
         """The forecast from the newest row; changes nothing."""
-
-        def restored(values: Array) -> Floats:
-            with np.errstate(over="ignore"):
-                found = self.scaling.invert(values)
-            # Data at the end of what a float can hold may be forecast beyond it.
-            return np.where(self._seen.numpy(), np.clip(found, -_LARGEST, _LARGEST), math.nan)
-
+        spread = Learned(self._quantiles, self.scaling, self._seen.numpy().copy())
         intervals = {}
         for level in levels:
             low, high = interval(self._quantiles, level)
-            intervals[level] = Interval(restored(low), restored(high))
-        return Expected(restored(self._mean), intervals)
+            intervals[level] = Interval(spread.restored(low), spread.restored(high))
+        return Expected(spread.restored(self._mean), intervals, spread)
 
     def scale(self) -> float:
         """The present size of the errors: their mean absolute value over steps and columns, standardised."""
@@ -267,21 +261,8 @@ def check_levels(levels: Sequence[float]) -> None:
 
 
 def interval(quantiles: Array, level: float) -> Interval:
-    """The central interval of this level from quantiles `(Q, H, C)` at `QUANTILES`.
-
-    Between two of them the ends lie on a straight line over the logit of the probability, on which a logistic
-    distribution is exact.
-    """
-    places = np.log(np.array(QUANTILES) / (1 - np.array(QUANTILES)))
-    ends = []
-    for p in ((1 - level) / 2, (1 + level) / 2):
-        at = float(np.interp(math.log(p / (1 - p)), places, np.arange(len(places))))
-        below = math.floor(at + 1e-9)  # a quantile that is there is taken as it is
-        share = at - below
-        ends.append(
-            quantiles[below] if share < 1e-9 else quantiles[below] + share * (quantiles[below + 1] - quantiles[below])
-        )
-    return Interval(*ends)
+    """The central interval of this level from quantiles `(Q, H, C)` at `QUANTILES`."""
+    return Interval(quantile(quantiles, (1 - level) / 2), quantile(quantiles, (1 + level) / 2))
 
 
 def tensors(**arrays: Array) -> State:

@@ -34,6 +34,7 @@ CONTRACT = [
     "device",
     "threads",
     "version",
+    "weights",
     "error",
 ]
 
@@ -64,6 +65,15 @@ def test_failed_line_has_no_numbers() -> None:
 @pytest.mark.parametrize("result", [DONE, FAILED, Result(replace(CELL, max_steps=7, part="validation"), {"mae": 1.0})])
 def test_line_round_trip(result: Result) -> None:
     assert from_line(to_line(result)) == result
+
+
+def test_weights_are_kept_and_a_line_from_before_there_were_any_is_read() -> None:
+    mixed = replace(DONE, weights={"lags60": 0.625, "last_value": 0.25})
+    assert json.loads(to_line(mixed))["weights"] == {"lags60": 0.625, "last_value": 0.25}
+    assert from_line(to_line(mixed)) == mixed
+    old = json.loads(to_line(DONE))
+    assert old.pop("weights") is None
+    assert from_line(json.dumps(old)) == DONE
 
 
 def test_numbers_and_an_error_exclude_each_other() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -52,6 +53,20 @@ def test_lines_that_are_no_row_are_refused_and_the_stream_goes_on() -> None:
     refused = [answer["refused"] for answer in answers if "refused" in answer]
     assert ["no JSON" in refused[0], "a list" in refused[1], "ISO 8601" in refused[2]] == [True] * 3
     assert len(refused) == 3 and refused[0].startswith("line 6:")
+
+
+def test_quantiles_are_answered_where_they_are_asked_for() -> None:
+    given = as_csv(rows(0, 12))
+    _, plain, _ = follow(given)
+    _, answers, _ = follow(given, "--quantiles", "0.95,0.05")
+    assert not any("quantiles" in answer for answer in plain)
+    last = answers[-1]["quantiles"]
+    assert list(last) == ["0.05", "0.95"]
+    for name, ends in answers[-1]["intervals"]["0.9"].items():
+        np.testing.assert_allclose(np.transpose([last["0.05"][name], last["0.95"][name]]), ends, rtol=1e-12)
+    for wrong in ("1.5", "0", "high", "nan"):
+        code, _, said = follow(given, "--quantiles", wrong)
+        assert code == 2 and "quantiles is" in said
 
 
 def test_levels_are_those_asked_for() -> None:

@@ -76,6 +76,9 @@ def test_only_columns_from_outside_make_a_difference() -> None:
     made = make("auto", TASK, options=CHEAP)
     assert isinstance(made, Joint) and made.task == made.pool.task == made.reader.task == TASK
     assert set(made.weights()) == {*made.pool.weights(), READER}
+    assert made.kinds()[READER] == "NatSR" and list(made.kinds()) == list(made.weights())
+    assert made.weights_by_step().shape == (len(made.kinds()), TASK.horizon, TASK.channels)
+    np.testing.assert_allclose(made.weights_by_step().sum(0), 1, atol=1e-5)
     whole = make("auto", TASK, options={"budget": "all"})
     assert isinstance(whole, Joint) and {"natsr", "natsr_fast", READER} <= set(whole.weights())
     with pytest.raises(OptionError, match="outside is 3, expected 0 or more, and at most features, 2"):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from natsr.report import payload as payloads
-from natsr.report.page import Fan, Report, Score, Stretch, Track, render, write
+from natsr.report.page import Fan, Report, Score, Stretch, Track, Whose, render, write
 from natsr.types import DataError, OptionError, ShapeError, Task
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"&'<!--"
@@ -54,7 +54,7 @@ class Page(HTMLParser):
 
     def find(self, tag: str, **attributes: str) -> list[str]:
         """The texts of the elements with this tag and these attributes."""
-        wanted = {name.rstrip("_"): value for name, value in attributes.items()}
+        wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
         return ["".join(t) for name, a, t in self.elements if name == tag and wanted.items() <= a.items()]
 
     def data(self) -> dict[str, Any]:
@@ -95,6 +95,16 @@ def a_report(columns: tuple[str, ...] = ("load", "temperature"), rows: int = 50,
         norms={"natsr": curve},
         bounds={"natsr": np.full(pieces, 2.0)},
     )
+    share = np.linspace(0.0, 0.5, pieces)
+    whose = Whose(
+        "natsr",
+        {"last value": 1 - share, "networks": np.where(np.arange(pieces) == 3, math.nan, share)},
+        (1, horizon),
+        {"last value": [0.25, 0.125], "networks": [0.75, 0.875]},
+        columns,
+        {"last value": np.full(len(columns), 0.1875), "networks": np.full(len(columns), 0.8125)},
+        {"network_day": 0.6, "last_value": 0.1875},
+    )
     return Report(
         title="Load, 4 hours ahead",
         dataset="load.csv",
@@ -107,6 +117,7 @@ def a_report(columns: tuple[str, ...] = ("load", "temperature"), rows: int = 50,
         ],
         stretch=Stretch(times(rows), columns, truth, fans),
         track=track,
+        whose=whose,
         by_step={"natsr": np.linspace(0.5, 1.0, horizon), "last_value": np.linspace(1.0, 2.0, horizon)},
         facts={"Rows": "1,234"},
         notes=["4 missing values were filled from the past", "tuned_on: nothing"],
@@ -207,11 +218,36 @@ def test_track_holds_every_number_to_five_digits() -> None:
 def test_every_chart_has_a_name_and_a_table() -> None:
     page = Page(render(a_report()))
     figures = [(a["id"], a["aria-label"]) for tag, a, _ in page.elements if tag == "figure"]
-    assert [key for key, _ in figures] == ["forecasts", "errors", "horizon", "variance", "norms"]
+    assert [key for key, _ in figures] == ["forecasts", "errors", "whose", "horizon", "variance", "norms"]
     assert all(label for _, label in figures)
     assert len(page.find("details")) == len(figures)
     assert "4" in page.find("th", scope="row")  # the last row ahead, in the table of steps
     assert page.find("noscript") != []
+
+
+def test_whose_forecast_it_is_over_time_and_at_the_end() -> None:
+    page = Page(render(a_report()))
+    found = page.data()["whose"]
+    assert found["method"] == "natsr" and found["kinds"] == ["last value", "networks"]
+    assert found["shares"][0][-1] == 500 and found["shares"][1][-1] == 500 and found["shares"][1][3] is None
+    (steps,), (columns,) = (page.find("div", aria_label=name) for name in ("By rows ahead", "By column"))
+    assert "1 ahead" in steps and "4 ahead" in steps and "87.5" in steps and "81.2" in steps
+    assert steps.index("networks") < steps.index("last value")  # the largest share first
+    assert "load" in columns and "temperature" in columns and "18.8" in columns
+    assert any("Single experts at the end: network_day 60.0" in text for text in page.find("p"))
+
+
+def test_where_nothing_is_mixed_nothing_is_said_of_it() -> None:
+    text = render(replace(a_report(), whose=None))
+    assert "whose" not in Page(text).data() and "Whose forecast it is" not in text
+    assert Page(render(replace(a_report(), track=None))).find("figure", id="whose") == []
+
+
+def test_of_a_wide_stream_the_shares_of_some_columns_are_shown() -> None:
+    page = Page(render(a_report(tuple(f"c{number}" for number in range(20)))))
+    (columns,) = page.find("div", aria_label="By column")
+    assert "c7" in columns and "c8" not in columns
+    assert any("The table shows 8 of 20 columns." in text for text in page.find("p"))
 
 
 def test_text_from_outside_stays_text() -> None:
@@ -271,6 +307,9 @@ def test_arrays_of_the_wrong_shape_are_refused() -> None:
         render(replace(report, by_step={"natsr": [1.0, 2.0, 3.0]}))
     with pytest.raises(ShapeError, match=r"errors\['er'\]"):
         render(replace(report, track=replace(report.track, errors={"er": [1.0]})))
+    assert report.whose is not None
+    with pytest.raises(ShapeError, match=r"over_time\['networks'\]"):
+        render(replace(report, whose=replace(report.whose, over_time={"networks": [1.0]})))
     with pytest.raises(ShapeError, match="mean of natsr"):
         render(replace(report, stretch=replace(report.stretch, fans=[Fan("natsr", 1, [[1.0]])])))
     with pytest.raises(OptionError, match=r"no fan for \('er', 4\)"):

@@ -13,6 +13,7 @@ from natsr.data.series import Borders, Prepared, Series, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecast
 from natsr.forecasters.naive import LastValue
+from natsr.recipes import make
 from natsr.report.page import render
 from natsr.report.record import Recorder, iso, shown_steps
 from natsr.types import Task
@@ -152,3 +153,31 @@ def test_steps_to_choose_among() -> None:
         (1, 6, 12, 24),
         (1, 12, 24, 48),
     ]
+
+
+def test_the_shares_of_a_mixture_are_recorded_piece_by_piece() -> None:
+    data, task = stream()
+    forecasters = {"plain": LastValue(task), "auto": make("auto", task, options={"budget": "cheap"})}
+    recorder = Recorder(data, task, forecasters, pieces=7)
+    scores = evaluate(forecasters, data.rows, task, start=START, stop=ROWS, on_step=recorder)
+    report = recorder.report(scores, title="t", dataset="walk")
+    whose = report.whose
+    assert whose is not None and whose.method == "auto" and list(whose.columns) == ["a", "b"]
+    shares = np.array(list(whose.over_time.values()))
+    assert shares.shape == (6, 7)
+    np.testing.assert_allclose(shares.sum(0), 1, atol=1e-5)
+    ends = [np.asarray(share).mean() for share in whose.by_column.values()]
+    np.testing.assert_allclose(shares[:, -1], ends, atol=1e-12)  # the last piece ends where the stream does
+    assert tuple(whose.steps) == shown_steps(H)
+    for shown, count in ((whose.by_step, len(whose.steps)), (whose.by_column, 2)):
+        total = np.sum([np.asarray(share) for share in shown.values()], axis=0)
+        np.testing.assert_allclose(total, np.ones(count), atol=1e-5)
+    assert "Whose forecast it is" in render(report)
+
+
+def test_a_run_without_a_mixture_has_no_shares() -> None:
+    data, task = stream()
+    forecasters = {"plain": LastValue(task)}
+    recorder = Recorder(data, task, forecasters)
+    scores = evaluate(forecasters, data.rows, task, start=START, stop=ROWS, on_step=recorder)
+    assert recorder.report(scores, title="t", dataset="walk").whose is None

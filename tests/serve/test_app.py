@@ -131,6 +131,30 @@ def test_events_tell_of_every_row_learned(client: httpx.Client) -> None:
     refused(client.get("/v1/series/none/events"), 404)
 
 
+def test_quantiles_come_along_if_asked_for(client: httpx.Client) -> None:
+    created(client, "spread")
+    post(client, "spread", {"rows": rows(0, 0, 40)})
+    where = "/v1/series/spread/forecast"
+    usual = client.get(where, params={"wait": 60}).json()
+    assert "quantiles" not in usual
+    found = client.get(where, params={"quantiles": "0.95,0.05,0.5,0.5,0.05"}).json()
+    quantiles = found.pop("quantiles")
+    assert found == usual and list(quantiles) == ["0.05", "0.5", "0.95"]
+    for name, ends in usual["intervals"]["0.9"].items():
+        low, middle, high = (quantiles[p][name] for p in ("0.05", "0.5", "0.95"))
+        assert [list(pair) for pair in zip(low, high, strict=True)] == ends
+        assert all(one <= two <= three for one, two, three in zip(low, middle, high, strict=True))
+
+
+def test_health_says_whose_forecast_it_is(client: httpx.Client) -> None:
+    created(client, "whose", method="auto", options={"budget": "cheap"})
+    post(client, "whose", {"rows": rows(0, 0, 40)})
+    client.get("/v1/series/whose/forecast", params={"wait": 60})
+    health = client.get("/v1/series/whose").json()["health"]
+    shares = [value for name, value in health.items() if name.startswith("weight_")]
+    assert len(shares) == 8 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1.0001
+
+
 def test_forecasts_that_cannot_be(client: httpx.Client) -> None:
     created(client, "empty")
     refused(client.get("/v1/series/empty/forecast"), 409, "no rows")
@@ -138,6 +162,9 @@ def test_forecasts_that_cannot_be(client: httpx.Client) -> None:
     for levels in ("x", "0", "1", "0.5,,", ",".join(["0.5"] * 60), ",".join(f"0.{n}" for n in range(10, 40))):
         answer = client.get("/v1/series/empty/forecast", params={"levels": levels})
         assert answer.status_code == 422 or levels.startswith("0.5,0.5"), levels
+    for quantiles in ("x", "0", "1", "nan", "-0.1", "0.5,,", ",".join(f"0.{n}" for n in range(10, 40))):
+        answer = client.get("/v1/series/empty/forecast", params={"quantiles": quantiles})
+        refused(answer, 422, "quantiles is")
     only = client.get("/v1/series/empty/forecast", params={"levels": "", "wait": 60}).json()
     assert only["intervals"] == {} and only["origin"] == moment(0)
 

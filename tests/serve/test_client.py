@@ -23,6 +23,7 @@ from benchmarks.serve.harness import inside, moment, rows
 import natsr
 from natsr.serve.settings import ServeSettings
 from natsr.serve.tokens import add
+from natsr.types import OptionError
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,13 @@ def test_it_forecasts_as_live_does(url: str) -> None:
             assert (got.intervals[level].low == expected.intervals[level].low).all()
             assert (got.intervals[level].high == expected.intervals[level].high).all()
         assert got.frame().shape == (3, 5)
+        wanted = (0.05, 0.123456789, 0.9)
+        told = client.forecast("a", quantiles=wanted)
+        assert (told.quantiles(wanted) == expected.quantiles(wanted)).all()
+        with pytest.raises(OptionError, match=r"quantile 0.5 did not come .*0.05, 0.123456789, 0.9"):
+            told.quantiles([0.5])
+        with pytest.raises(OptionError, match="rising"):
+            client.forecast("a", quantiles=(0.9, 0.1))
         assert client.get("a")["observations"] == 30
         assert client.history("a", count=4, step=2)["times"] == [moment(row) for row in range(26, 30)]
         assert client.metrics("a", count=2)["figures"]["rows"] == [29, 30]

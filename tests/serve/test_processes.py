@@ -64,6 +64,10 @@ def test_another_process_says_the_same(other: Process, tmp_path: Path) -> None:
     near, far = fed(Here().fresh(RLS), 0, 30), fed(other.fresh(RLS), 0, 30)
     assert same(near.forecast(), far.forecast()) and near.health() == far.health()
     assert same(near.forecast([0.8, 0.99]), far.forecast([0.8, 0.99]))
+    wanted = (0.001, 0.3, 0.9)
+    told = far.forecast(quantiles=wanted)
+    assert same(near.forecast(), told)
+    assert (near.forecast().quantiles(wanted) == told.quantiles(wanted)).all()
     far.save(tmp_path / "far")
     far.leave()
     with pytest.raises(RuntimeError):

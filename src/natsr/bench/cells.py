@@ -14,6 +14,7 @@ from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster, Progress, silent
+from natsr.forecasters.whose import weights_of
 from natsr.metrics import LEVELS, Scores
 from natsr.recipes import METHODS, NETWORKS, make
 from natsr.streams import Windows, check_protocol
@@ -126,7 +127,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a cell: numbers, or the error that prevented them."""
+    """What came of a cell: numbers, or the error that prevented them.
+
+    `weights` are those of the experts of a method that mixes, by name, as they are at the end of the stream.
+    """
 
     cell: Cell
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -134,6 +138,7 @@ class Result:
     threads: int = 1
     version: str = __version__
     torch: str = torch.__version__
+    weights: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         if self.numbers and self.error is not None:
@@ -190,7 +195,7 @@ def run_on(cell: Cell, data: Prepared, progress: Progress = silent) -> Result:
     warm_up(forecaster, data, borders_of(cell, data), progress)
     warm_seconds = time.perf_counter() - began
     scores = evaluated({cell.method: forecaster}, cell, data, progress)[cell.method]
-    return result_of(cell, scores, forecaster.info(), warm_seconds)
+    return result_of(cell, scores, forecaster.info(), warm_seconds, weights_of(forecaster))
 
 
 def evaluated(
@@ -216,8 +221,22 @@ def evaluated(
     )
 
 
-def result_of(cell: Cell, scores: Scores, info: Mapping[str, float], warm_seconds: float) -> Result:
-    """What was measured, as a result; no numbers if the forecaster, whose `info` is given, failed on the way."""
+def result_of(
+    cell: Cell,
+    scores: Scores,
+    info: Mapping[str, float],
+    warm_seconds: float,
+    weights: Mapping[str, float] | None = None,
+) -> Result:
+    """What was measured, as a result; no numbers if the forecaster, whose `info` is given, failed on the way.
+
+    Args:
+        cell: What was run.
+        scores: What came of it.
+        info: What the forecaster says of itself at the end.
+        warm_seconds: What its warm-up took.
+        weights: Those of its experts at the end, if it has any.
+    """
     threads = torch.get_num_threads()
     if scores.error is not None:
         return Result(cell, error=scores.error, threads=threads)
@@ -226,7 +245,7 @@ def result_of(cell: Cell, scores: Scores, info: Mapping[str, float], warm_second
     figures["steps_per_second"] = scores.steps / scores.seconds if scores.seconds else None
     figures["refused"] = int(info.get("refused", 0))
     numbers = {name: value for name in NUMBERS if isinstance(value := figures[name], int | float)}
-    return Result(cell, numbers, threads=threads)
+    return Result(cell, numbers, threads=threads, weights=weights)
 
 
 def borders_of(cell: Cell, data: Prepared) -> Borders:

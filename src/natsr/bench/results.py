@@ -36,6 +36,7 @@ def to_line(result: Result) -> str:
     fields["options"] = dict(cell.options)
     fields["intervals"] = cell.intervals
     fields |= {name: result.numbers.get(name) for name in NUMBERS}
+    fields["weights"] = None if result.weights is None else dict(result.weights)
     fields |= {"device": cell.device, "threads": result.threads, "version": result.version, "torch": result.torch}
     fields["error"] = result.error
     return json.dumps(fields, allow_nan=False)
@@ -53,7 +54,8 @@ def from_line(line: str) -> Result:
         options, intervals = tuple(fields["options"].items()), fields.get("intervals", True)
         cell = Cell(**known, options=options, device=fields["device"], intervals=intervals)
         numbers = {name: fields[name] for name in NUMBERS if fields.get(name) is not None}
-        return Result(cell, numbers, fields["error"], fields["threads"], fields["version"], fields["torch"])
+        made = fields["threads"], fields["version"], fields["torch"]
+        return Result(cell, numbers, fields["error"], *made, fields.get("weights"))  # lines of 0.11.0 have no weights
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError, NatsrError) as error:
         shown = line if len(line) < 80 else line[:77] + "..."
         raise DataError(

@@ -1,8 +1,9 @@
 """`natsr run -`: rows as they arrive on standard input, a forecast for each on standard output.
 
 The input is CSV with a header, or JSON lines: one object for each row, whose first one names the columns. The output is
-one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean` and `intervals`, or, for a row
-that cannot be used, its `time` and why it was `refused`; then the stream goes on.
+one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean`, `intervals` and, with
+`--quantiles`, `quantiles`, or, for a row that cannot be used, its `time` and why it was `refused`; then the stream goes
+on.
 
 Of a column in `--known` the plan for the next rows comes in columns `NAME+1`, `NAME+2`, … up to the horizon, or, in
 JSON lines, as `"future": {"NAME": [ … ]}`.
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,11 +39,22 @@ from natsr.data.series import unknown
 from natsr.data.ticks import FINEST, coarsest, times_of
 from natsr.intake import stamp
 from natsr.live import LEVELS, Live
+from natsr.spread import check_probabilities
 from natsr.state import MANIFEST
 from natsr.types import DataError, OptionError
 
 EVERY = 100  # rows between two savings of the state
 TERMINATED = 128 + signal.SIGTERM
+
+
+class Asked(NamedTuple):
+    """What is to be answered beside the mean."""
+
+    levels: tuple[float, ...]
+    quantiles: tuple[float, ...] = ()
+
+
+USUAL = Asked(LEVELS)
 
 
 class Kept:
@@ -53,10 +65,10 @@ class Kept:
         self._fresh = 0  # rows since the last saving
         self._busy = self._ending = False
 
-    def answered(self, line: Line, levels: Sequence[float]) -> dict[str, Any]:
+    def answered(self, line: Line, asked: Asked) -> dict[str, Any]:
         """Let it take the row, and keep the state when it is time."""
         self._busy = True
-        said = answered(self.live, line, levels)
+        said = answered(self.live, line, asked)
         self._fresh += 1
         if self._fresh >= EVERY:
             self.save()
@@ -96,6 +108,7 @@ def follow(settings: Run) -> None:
     torch.set_num_threads(1)  # the matrices are small; more threads only wait for each other
     check(settings)
     levels = LEVELS if settings.levels is None else levels_of(settings.levels)
+    asked = Asked(levels, quantiles_of(settings.quantiles))
     check_folder(settings.state)
     resumed = resume(settings.state)
     columns, rows = opened(settings, resumed)
@@ -116,7 +129,7 @@ def follow(settings: Run) -> None:
         kept = Kept(live, settings.state)
         with kept.saving():
             for line in chain(waiting, rows):
-                say(kept.answered(line, levels))
+                say(kept.answered(line, asked))
     elif waiting:
         raise DataError(
             f"standard input ended after {len(waiting)} row(s) with a time, which do not tell how far apart rows are; "
@@ -177,6 +190,23 @@ def levels_of(text: str) -> tuple[float, ...]:
     for level in found:
         if not 0 < level <= 0.99:
             raise OptionError(f"levels is {text!r}, expected each above 0 and at most 0.99")
+    return found
+
+
+def quantiles_of(text: str) -> tuple[float, ...]:
+    """Probabilities of quantiles, rising.
+
+    >>> quantiles_of("0.9,0.1")
+    (0.1, 0.9)
+    """
+    if not text:
+        return ()
+    try:
+        found = tuple(sorted(float(part) for part in given.names(text, "quantiles")))
+        check_probabilities(found)
+    except (ValueError, OptionError):
+        expected = "numbers above 0 and below 1, such as 0.1,0.5,0.9"
+        raise OptionError(f"quantiles is {text!r}, expected {expected}") from None
     return found
 
 
@@ -285,7 +315,7 @@ def step_between(rows: Sequence[Line]) -> str | None:
     return None if grid is None else grid.text
 
 
-def answered(live: Live, line: Line, levels: Sequence[float] = LEVELS) -> dict[str, Any]:
+def answered(live: Live, line: Line, asked: Asked = USUAL) -> dict[str, Any]:
     """Let it take the row, and say what it expects next; or why it did not take it."""
     try:
         if line.wrong is not None:
@@ -293,7 +323,7 @@ def answered(live: Live, line: Line, levels: Sequence[float] = LEVELS) -> dict[s
         names = (*live.columns, *live.exogenous, *live.known)
         values = {name: cell(line.cells.get(name, ""), name) for name in names}
         live.observe(line.time, values, line.future or plan_of(live, line))
-        return live.forecast(levels).plain()
+        return live.forecast(asked.levels).plain(asked.quantiles)
     except DataError as error:
         return {"time": line.time, "refused": f"line {line.number}: {error}"}
 

@@ -28,8 +28,7 @@ from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, Series, check_repeated, prepare
 from natsr.evaluate import Moment, evaluate
 from natsr.forecasters.base import Forecaster
-from natsr.forecasters.joint import Joint
-from natsr.forecasters.pool import Pool
+from natsr.forecasters.whose import Mixed, weights_of
 from natsr.metrics import Scores
 from natsr.report.page import write
 from natsr.report.record import Recorder
@@ -80,7 +79,8 @@ def replay(settings: Run) -> None:
         recorder = Recorder(plan.data, plan.task, plan.forecasters)
         scores = _stream(plan, settings.protocol, out / "forecasts.csv", recorder, watch)
     results = [
-        result_of(plan.cells[name], scores[name], plan.forecasters[name].info(), warm_seconds[name]) for name in scores
+        result_of(plan.cells[name], scores[name], forecaster.info(), warm_seconds[name], weights_of(forecaster))
+        for name, forecaster in plan.forecasters.items()
     ]
     _keep(out / "results.jsonl", results)
     report = recorder.report(
@@ -95,7 +95,7 @@ def replay(settings: Run) -> None:
     write(out / "report.html", report)
     output().print(as_text(results))
     for name, forecaster in plan.forecasters.items():
-        if isinstance(forecaster, Pool | Joint):
+        if isinstance(forecaster, Mixed):
             note(f"{name} is made of {shares(forecaster.weights())}")
     note(f"written: {out / 'report.html'}, {out / 'forecasts.csv'}, {out / 'results.jsonl'}")
     if any(result.error is not None for result in results):
@@ -180,6 +180,8 @@ def check(settings: Run) -> None:
         raise OptionError(f"--freq is {settings.freq!r}, but a file's times tell it; it {alone}")
     if settings.levels is not None:
         raise OptionError(f"--levels is {settings.levels!r}, but of a file the 90 % intervals are written; it {alone}")
+    if settings.quantiles:
+        raise OptionError(f"--quantiles is {settings.quantiles!r}, but of a file forecasts are written; it {alone}")
     if settings.state is not None:
         raise OptionError(f"--state is {str(settings.state)!r}, but a file is begun anew each time; it {alone}")
     Task(settings.back, settings.ahead, channels=1)

@@ -109,6 +109,9 @@ class Run:
     levels: Annotated[
         str | None, typer.Option(metavar="P,Q", help="Levels of the intervals, with -.", show_default="0.5,0.9")
     ] = None
+    quantiles: Annotated[
+        str, typer.Option(metavar="P,Q", help="Probabilities of quantiles to answer, with -.", show_default="none")
+    ] = ""
     state: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep the state here and go on from it, with -.", show_default="none is kept"),

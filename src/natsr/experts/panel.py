@@ -203,11 +203,15 @@ class Panel:
         return np.maximum(square, FLOOR)
 
     def weights(self) -> dict[str, float]:
-        """How much of the forecast is each expert's, over all steps and channels; what is kept back is last value's."""
+        """How much of the forecast is each expert's, over all steps and channels."""
+        return dict(zip(self.names, self.weights_by_step().mean((1, 2)).tolist(), strict=True))
+
+    def weights_by_step(self) -> Array:
+        """How much of it is each expert's, `(E, H, C)`; what is kept back is last value's."""
         share = self._guard.share * self._ledger.free
-        mean = (share * self.mixture.weights).mean((1, 2))
-        mean[0] += float((1 - share).mean())
-        return dict(zip(self.names, mean.tolist(), strict=True))
+        weights: Array = share * self.mixture.weights
+        weights[0] += 1 - share
+        return weights
 
     def settle(self) -> None:
         """A warm-up is over."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from natsr.experts.past import Array
+from natsr.types import Task
+
+Whole = npt.NDArray[np.int64]
 
 #: A peak of the autocorrelation that is lower than this, or as little above the valley before it, is no period.
 CLEAR = 0.1
@@ -21,6 +27,29 @@ def week_of(season: int) -> int:
     """
     season = min(season, LONGEST)
     return 7 * season if 7 * season <= LONGEST else season
+
+
+class Gaps(NamedTuple):
+    """Which rows of a gap are played as missing ones: its end, and so many that what is left out is whole periods.
+
+    So whoever counts rows is not put out of step by a gap, and a gap of years costs little more than a long window.
+
+    >>> Gaps(longest=84, period=168).left_out(np.array([5, 84, 251, 252, 1000])).tolist()
+    [0, 0, 0, 168, 840]
+    """
+
+    longest: int  # up to so many rows all of them are played, and at least so many of more
+    period: int
+
+    @classmethod
+    def of(cls, task: Task) -> Gaps:
+        """As long as a window with its horizon, since no window that is learned from reaches across; whole weeks."""
+        return cls(task.reach + task.horizon, week_of(task.season))
+
+    def left_out(self, missing: Whole) -> Whole:
+        """How many rows of gaps with so many missing rows are not played; they are the first of them."""
+        found: Whole = np.maximum(missing - self.longest, 0) // self.period * self.period
+        return found
 
 
 def find_period(rows: Array, without: tuple[int, ...] = ()) -> int:

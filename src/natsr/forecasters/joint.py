@@ -19,7 +19,9 @@ from torch import Tensor
 from natsr.aggregate import MLPoly
 from natsr.experts.past import Array
 from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.forecasters.member import Member
 from natsr.forecasters.pool import COMPARED, Pool
+from natsr.forecasters.whose import KINDS, Mixed
 from natsr.state import tensor_of
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
@@ -38,7 +40,7 @@ class Said(NamedTuple):
     parts: Array  # (3, H, C): the pool's forecast, the reader's, and the mixture that was answered
 
 
-class Joint(Forecaster):
+class Joint(Mixed):
     """A pool and a forecaster that reads every feature, mixed by ML-Poly; the pool alone to begin with.
 
     Args:
@@ -114,11 +116,14 @@ class Joint(Forecaster):
 
     # ---- what can be looked at, and what is carried on ----------------------------------------------------------
 
-    def weights(self) -> dict[str, float]:
-        """How much of the forecast is each expert's, by name; together 1."""
-        share = self._mixture.weights.mean((1, 2))
-        experts = {name: float(share[0]) * weight for name, weight in self.pool.weights().items()}
-        return experts | {READER: float(share[1])}
+    def kinds(self) -> dict[str, str]:
+        """The pool's experts, and the reader."""
+        return self.pool.kinds() | {READER: KINDS[Member]}
+
+    def weights_by_step(self) -> Array:
+        """How much of the forecast is each expert's, `(E, H, C)`, the reader's last; together 1 everywhere."""
+        share = self._mixture.weights
+        return np.concatenate([share[0] * self.pool.weights_by_step(), share[1:]])
 
     def info(self) -> dict[str, float]:
         """As the pool's, the reader's weight always among them, and the steps that the reader has refused."""

@@ -25,10 +25,11 @@ from torch import Tensor
 
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array
-from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
+from natsr.experts.periods import Gaps
+from natsr.forecasters.base import Forecast, Progress, silent
 from natsr.forecasters.member import Member
 from natsr.forecasters.older import of_today
-from natsr.intake import Gaps
+from natsr.forecasters.whose import Mixed, kind_of
 from natsr.streams import Windows
 from natsr.types import Example, State, StateError, Task
 
@@ -36,7 +37,7 @@ from natsr.types import Example, State, StateError, Task
 COMPARED = 12
 
 
-class Pool(Forecaster):
+class Pool(Mixed):
     """Forecasts of many experts, mixed.
 
     Args:
@@ -169,6 +170,14 @@ class Pool(Forecaster):
         return [group for group in self._panel.groups if isinstance(group, Member)]
 
     # ---- what can be looked at, and what is carried on ----------------------------------------------------------
+
+    def kinds(self) -> dict[str, str]:
+        """The experts by name, and what each of them is."""
+        return {name: kind_of(group) for group in self._panel.groups for name in group.names}
+
+    def weights_by_step(self) -> Array:
+        """How much of the forecast is each expert's, `(E, H, C)`; what the guard keeps back is last value's."""
+        return self._panel.weights_by_step()
 
     def weights(self) -> dict[str, float]:
         """How much of the forecast is each expert's, by name; together 1."""

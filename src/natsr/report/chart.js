@@ -126,6 +126,7 @@ const natsr = (() => {
       for (const line of this.lines()) for (const v of line.values) if (known(v) && (!spec.log || v > 0)) all.push(v);
       for (const band of spec.bands || []) for (const side of [band.low, band.high]) for (const v of side) if (known(v)) all.push(v);
       if (!all.length) return [0, 1, false];
+      if (spec.top) return [0, spec.top, false];
       all.sort((a, b) => a - b);
       let low = all[0], high = all[all.length - 1];
       const usual = all[Math.floor(all.length * 0.98)];

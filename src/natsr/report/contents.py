@@ -96,6 +96,29 @@ class Track:
 
 
 @dataclass(frozen=True, eq=False)
+class Whose:
+    """Whose the forecasts of a method that mixes were; shares, together 1.
+
+    Args:
+        method: Its name, as in the table.
+        over_time: For each kind of expert its share of the forecast at the end of each piece of the track, `(N,)`.
+        steps: Rows ahead that are shown.
+        by_step: For each kind its share at the end for these, `(S,)`.
+        columns: `C` names.
+        by_column: For each kind its share at the end for these, `(C,)`.
+        experts: Single experts and their shares at the end, the largest first.
+    """
+
+    method: str
+    over_time: Mapping[str, Numbers]
+    steps: Sequence[int]
+    by_step: Mapping[str, Numbers]
+    columns: Sequence[str]
+    by_column: Mapping[str, Numbers]
+    experts: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
 class Report:
     """All of a page.
 
@@ -108,6 +131,7 @@ class Report:
         unit: Of the errors over time and by step: `MASE`, or `MAE` where the stream never changes.
         stretch: Forecasts against truth.
         track: The stream as a whole.
+        whose: Whose the forecasts were, beside the track; of the first method that mixes.
         by_step: For each method the error for each row ahead, `(H,)`.
         facts: More lines for the head, such as the number of rows.
         notes: What was left out, filled or tuned.
@@ -122,6 +146,7 @@ class Report:
     unit: str = "MASE"
     stretch: Stretch | None = None
     track: Track | None = None
+    whose: Whose | None = None
     by_step: Mapping[str, Numbers] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()

@@ -84,6 +84,20 @@
     update("sofar");
   }
 
+  // ---- whose forecast it is: shares on top of each other
+  function whose(figure) {
+    const { kinds, shares, method } = data.whose, xs = data.track.times.map(moment);
+    const tint = (k) => `var(--m${k % 8})`, share = (k, i) => (shares[k][i] === null ? null : shares[k][i] / 10);
+    const below = xs.map(() => 0), bands = [];
+    kinds.forEach((name, k) => {
+      const low = xs.map((_, i) => (known(share(k, i)) ? below[i] : null));
+      xs.forEach((_, i) => { below[i] += share(k, i) || 0; });
+      bands.push({ low, high: low.map((v, i) => (v === null ? null : below[i])), color: tint(k), opacity: 0.8, shown: 0.8, name });
+    });
+    const rows = (i) => kinds.map((name, k) => [name, `${show(share(k, i), 1)} %`, tint(k)]).reverse(); // as they lie
+    new Chart(figure).set({ id: figure.id, xs, time: true, fixed: true, zero: true, top: 100, lines: [], bands, rows, label: `Shares in the forecast of ${method} over time, in percent, by kind of expert`, heading: (i) => showTime(xs[i]) });
+  }
+
   function overTime(figure, table, label) {
     const xs = data.track.times.map(moment);
     new Chart(figure).set({ id: figure.id, xs, time: true, log: true, label, lines: methodLines(table), heading: (i) => showTime(xs[i]) });
@@ -101,7 +115,7 @@
     new Chart(figure).set({ id: figure.id, xs, ends: true, cut: true, zero: true, xName: "rows ahead", label: `Error for each of ${H} rows ahead`, lines: methodLines(table), heading: (i) => `${i + 1} ahead` });
   }
 
-  const draw = { forecasts, errors, horizon, variance: (f) => overTime(f, data.track.variance, "Variance that each method expects, over time"), norms };
+  const draw = { forecasts, errors, whose, horizon, variance: (f) => overTime(f, data.track.variance, "Variance that each method expects, over time"), norms };
   for (const [id, paint] of Object.entries(draw)) if (section(id)) paint(section(id));
 
   // ---- copy

@@ -19,12 +19,12 @@ from string import Template
 
 import numpy as np
 
-from natsr.report.contents import Fan, Numbers, Report, Score, Stretch, Track
+from natsr.report.contents import Fan, Numbers, Report, Score, Stretch, Track, Whose
 from natsr.report.payload import embedded, payload, shortened
 from natsr.types import DataError
 from natsr.version import __version__
 
-__all__ = ["Fan", "Report", "Score", "Stretch", "Track", "render", "write"]
+__all__ = ["Fan", "Report", "Score", "Stretch", "Track", "Whose", "render", "write"]
 
 PROTOCOLS = {
     "honest": "learns from a row only once it is known",
@@ -53,6 +53,7 @@ LEAK = (
 )
 TINTS = 8  # colours in page.css
 TABLE_ROWS = 25  # of a fallback table for a curve over time
+WHOSE_COLUMNS, WHOSE_EXPERTS = 8, 10  # columns and single experts whose shares are shown, at most
 
 
 def write(path: str | Path, report: Report) -> Path:
@@ -168,6 +169,8 @@ def _sections(report: Report, scores: Sequence[Score], tints: Mapping[str, int])
     track = report.track
     if track is not None:
         sections.append(_errors(report, track))
+        if report.whose is not None:
+            sections.append(_whose(report.whose, track))
     pair = []
     if report.by_step and report.task.horizon > 1:
         about = f"{report.unit} for each row ahead: how fast knowledge fades."
@@ -259,11 +262,51 @@ def _errors(report: Report, track: Track) -> str:
     return _figure("errors", "Error over time", about, _time_table(track, track.errors), controls)
 
 
-def _table(first: str, labels: Sequence[str], columns: Mapping[str, Sequence[float]]) -> str:
+def _whose(whose: Whose, track: Track) -> str:
+    """Shares over time as a picture, and those at the end as a table."""
+    about = (
+        f"How much of the forecast of {whose.method} is whose, over all steps and columns, as the stream goes on; "
+        "below, as it is at the end."
+    )
+    shown = whose.columns[:WHOSE_COLUMNS]
+    by_column = {kind: np.asarray(shares, dtype=np.float64) for kind, shares in whose.by_column.items()}
+    whole = {kind: float(shares.mean()) for kind, shares in by_column.items()}
+    kinds = sorted(whole, key=lambda kind: -whole[kind])
+    by_step = {kind: np.asarray(shares, dtype=np.float64).tolist() for kind, shares in whose.by_step.items()}
+    steps = {f"{step} ahead": [by_step[kind][place] for kind in kinds] for place, step in enumerate(whose.steps)}
+    columns = {name: [float(by_column[kind][place]) for kind in kinds] for place, name in enumerate(shown)}
+    tables = {
+        "By rows ahead": _table("Kind", kinds, {"all": [whole[kind] for kind in kinds], **steps}, _share),
+        "By column": _table("Kind", kinds, columns, _share),
+    }
+    ends = "".join(
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">{table}</div>'
+        for name, table in tables.items()
+    )
+    experts = [f"{name} {_share(weight)}" for name, weight in list(whose.experts.items())[:WHOSE_EXPERTS]]
+    text = f"Single experts at the end: {', '.join(experts)}." if experts else ""
+    if len(shown) < len(whose.columns):
+        text += f" The table shows {len(shown)} of {len(whose.columns)} columns."
+    figure = _figure("whose", "Whose forecast it is", about, _time_table(track, whose.over_time, _share))
+    note = f'<p class="about">{html.escape(text)}</p>\n' if text else ""
+    return figure.removesuffix("</section>") + f'<div class="whose">{ends}</div>\n{note}</section>'
+
+
+def _share(value: float) -> str:
+    return _percent(value) if math.isfinite(value) else "–"
+
+
+def _table(
+    first: str,
+    labels: Sequence[str],
+    columns: Mapping[str, Sequence[float]],
+    written: Callable[[float], str] | None = None,
+) -> str:
+    written = written or _short
     heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
     rows = []
     for place, label in enumerate(labels):
-        cells = "".join(f"<td>{_short(values[place])}</td>" for values in columns.values())
+        cells = "".join(f"<td>{written(values[place])}</td>" for values in columns.values())
         rows.append(f'<tr><th scope="row">{html.escape(label)}</th>{cells}</tr>')
     head = f'<thead><tr><th scope="col">{html.escape(first)}</th>{heads}</tr></thead>'
     return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
@@ -279,14 +322,14 @@ def _step_table(by_step: Mapping[str, Numbers]) -> str:
     return _table("Rows ahead", [str(step + 1) for step in range(longest)], columns)
 
 
-def _time_table(track: Track, curves: Mapping[str, Numbers]) -> str:
+def _time_table(track: Track, curves: Mapping[str, Numbers], written: Callable[[float], str] | None = None) -> str:
     """A few of the pieces, evenly spread; the page's data hold them all."""
     pieces = len(track.times)
     places = np.unique(np.linspace(0, max(0, pieces - 1), min(pieces, TABLE_ROWS)).round().astype(int))
     columns: dict[str, Sequence[float]] = {
         m: np.asarray(v, dtype=np.float64)[places].tolist() for m, v in curves.items()
     }
-    return _table("Until", [track.times[place].replace("T", " ") for place in places], columns)
+    return _table("Until", [track.times[place].replace("T", " ") for place in places], columns, written)
 
 
 def _notes(report: Report) -> str:

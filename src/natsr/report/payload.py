@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from natsr.report.contents import Fan, Numbers, Report, Stretch, Track
+from natsr.report.contents import Fan, Numbers, Report, Stretch, Track, Whose
 from natsr.types import OptionError, ShapeError
 
 Array = npt.NDArray[np.float64]
@@ -36,6 +36,8 @@ def payload(report: Report, methods: Sequence[str]) -> dict[str, Any]:
         document["stretch"] = _stretch(shortened(report.stretch))
     if report.track is not None:
         document["track"] = {"unit": report.unit, **_track(report.track)}
+        if report.whose is not None:
+            document["whose"] = _whose(report.whose, len(report.track.times))
     if report.by_step:
         H = report.task.horizon
         document["by_step"] = {
@@ -97,6 +99,16 @@ def _track(track: Track) -> dict[str, Any]:
         "variance": table("variance", track.variance),
         "norms": table("norms", track.norms),
         "bounds": table("bounds", track.bounds),
+    }
+
+
+def _whose(whose: Whose, pieces: int) -> dict[str, Any]:
+    """Shares over time in parts of a thousand: more cannot be told apart on a screen."""
+    shares = {kind: _shaped(values, (pieces,), f"over_time[{kind!r}]") for kind, values in whose.over_time.items()}
+    return {
+        "method": whose.method,
+        "kinds": list(shares),
+        "shares": [_whole(values, 0, 3) for values in shares.values()],
     }
 
 

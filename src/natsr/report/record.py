@@ -14,8 +14,9 @@ from natsr.data.calendar import Times
 from natsr.data.series import Prepared
 from natsr.evaluate import Moment
 from natsr.forecasters.base import Forecaster
+from natsr.forecasters.whose import Mixed, weights_of
 from natsr.metrics import Scores
-from natsr.report.contents import Fan, Report, Score, Stretch, Track
+from natsr.report.contents import Fan, Report, Score, Stretch, Track, Whose
 from natsr.types import Task
 
 Array = npt.NDArray[np.float64]
@@ -73,6 +74,10 @@ class Recorder:
         self._done = np.zeros(0, dtype=np.int64)  # forecasts up to the end of each piece
         self._ends = np.zeros(0, dtype=np.int64)  # row of the last of them
         self._weights = np.zeros(0)
+        # The first method that mixes, and the share of each kind of expert in its forecast at the end of each piece.
+        mixed = ((name, found) for name, found in forecasters.items() if isinstance(found, Mixed))
+        self._mixed = next(mixed, None)
+        self._shares: dict[str, Array] = {}
 
     def __call__(self, moment: Moment) -> None:
         """Take one moment of the loop."""
@@ -89,6 +94,14 @@ class Recorder:
             pieces.weight[piece] += np.count_nonzero(known)
             self._keep_info(pieces, piece, self._forecasters[method].info())
             self._keep_fan(method, origin, mean, moment.quantiles.get(method))
+        if self._mixed is not None and self._mixed[0] in moment.means and self._ends_piece(moment):
+            for kind, share in self._mixed[1].weights_by_kind().items():
+                self._shares.setdefault(kind, np.full(len(self._done), math.nan))[piece] = share.mean()
+
+    def _ends_piece(self, moment: Moment) -> bool:
+        """Whether the next step is one of another piece."""
+        before, after = ((done * len(self._done)) // self._total for done in (moment.done - 1, moment.done))
+        return before < after
 
     def _begin(self, moment: Moment) -> None:
         self._total = moment.total
@@ -130,10 +143,26 @@ class Recorder:
             unit="MASE" if unit else "MAE",
             stretch=self._stretch() if self._total else None,
             track=self._track(unit or 1.0) if self._total else None,
+            whose=self._whose(),
             by_step={method: found.by_step()["mae"] / (unit or 1.0) for method, found in scores.items()},
             facts=text.get("facts", {}),
             notes=text.get("notes", ()),
             command=text.get("command", ""),
+        )
+
+    def _whose(self) -> Whose | None:
+        if self._mixed is None or not self._shares:
+            return None
+        method, forecaster = self._mixed
+        kinds, steps = forecaster.weights_by_kind(), self._steps
+        return Whose(
+            method,
+            self._shares,
+            steps,
+            {kind: share.mean(1)[[step - 1 for step in steps]] for kind, share in kinds.items()},
+            self._data.series.columns,
+            {kind: share.mean(0) for kind, share in kinds.items()},
+            weights_of(forecaster) or {},
         )
 
     def _stretch(self) -> Stretch:

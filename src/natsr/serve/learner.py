@@ -33,8 +33,8 @@ class Learner(Protocol):
             DataError: It was not taken, and nothing has changed.
         """
 
-    def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
-        """What is expected of the next rows; changes nothing."""
+    def forecast(self, levels: Sequence[float] = LEVELS, quantiles: Sequence[float] = ()) -> LiveForecast:
+        """What is expected of the next rows, with these quantiles at least; changes nothing."""
 
     def health(self) -> dict[str, Any]:
         """How it is doing, as JSON has it."""
@@ -74,8 +74,9 @@ class Local:
         """See `Learner`."""
         self._live.observe(np.datetime64(time, self._unit), self._layout.values(row), self._layout.future(row))
 
-    def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
-        """See `Learner`."""
+    def forecast(self, levels: Sequence[float] = LEVELS, quantiles: Sequence[float] = ()) -> LiveForecast:
+        """See `Learner`; all quantiles are there."""
+        del quantiles
         return self._live.forecast(levels)
 
     def health(self) -> dict[str, Any]:

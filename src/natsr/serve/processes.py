@@ -30,6 +30,7 @@ from natsr.live import LEVELS, LiveForecast
 from natsr.native.build import library
 from natsr.phases import Interval
 from natsr.serve.learner import Here, Local, LostError, Workshop
+from natsr.spread import Told
 from natsr.types import DataError, NatsrError, OptionError, StateError
 
 log = logging.getLogger(__name__)
@@ -70,22 +71,26 @@ class Remote:
         if (origin := answer.head.get("origin")) is None:
             return None
         levels, columns, rows = answer.head["levels"], self._columns, answer.head["rows"]
+        quantiles = answer.head["quantiles"]
         unit: Unit = answer.head["unit"]
         moment, times = np.datetime64(origin, unit), times_of(np.frombuffer(answer.body, np.int64, rows), unit)
-        parts = np.frombuffer(answer.body, offset=times.nbytes).reshape(1 + 2 * len(levels), rows, -1).copy()
+        count = 1 + 2 * len(levels) + len(quantiles)
+        parts = np.frombuffer(answer.body, offset=times.nbytes).reshape(count, rows, -1).copy()
         ends = {level: Interval(parts[1 + 2 * place], parts[2 + 2 * place]) for place, level in enumerate(levels)}
-        return LiveForecast(moment, times, columns, parts[0], ends)
+        told = Told(dict(zip(quantiles, parts[count - len(quantiles) :], strict=True)))
+        return LiveForecast(moment, times, columns, parts[0], ends, told)
 
     def observe(self, time: int, row: bytes) -> None:
         """See `Learner`."""
         answer = self._process.ask({"do": "observe", "learner": self._number, "time": time}, row)
         self._latest, self._health = self._read(answer), answer.head["health"]
 
-    def forecast(self, levels: Sequence[float] = LEVELS) -> LiveForecast:
-        """See `Learner`."""
-        if tuple(levels) == LEVELS and self._latest is not None:
+    def forecast(self, levels: Sequence[float] = LEVELS, quantiles: Sequence[float] = ()) -> LiveForecast:
+        """See `Learner`; no other quantiles are there."""
+        if tuple(levels) == LEVELS and not quantiles and self._latest is not None:
             return self._latest
-        found = self._read(self._process.ask({"do": "forecast", "learner": self._number, "levels": list(levels)}))
+        asked = {"levels": list(levels), "quantiles": list(quantiles)}
+        found = self._read(self._process.ask({"do": "forecast", "learner": self._number, **asked}))
         assert found is not None
         return found
 
@@ -228,7 +233,7 @@ def _done(learners: dict[int, Local], asked: Message) -> Message:
         case "observe":
             learners[number].observe(head["time"], asked.body)
         case "forecast":
-            return _said(learners[number].forecast(head["levels"]))
+            return _said(learners[number].forecast(head["levels"]), quantiles=head["quantiles"])
         case "save":
             learners[number].save(head["folder"])
             return Message({})
@@ -240,9 +245,11 @@ def _done(learners: dict[int, Local], asked: Message) -> Message:
     return Message(more) if learner.empty else _said(learner.forecast(), more)
 
 
-def _said(forecast: LiveForecast, more: Mapping[str, Any] | None = None) -> Message:
+def _said(forecast: LiveForecast, more: Mapping[str, Any] | None = None, quantiles: Sequence[float] = ()) -> Message:
     """A forecast as it is sent."""
     parts = [forecast.mean, *(end for ends in forecast.intervals.values() for end in ends)]
+    parts += [*forecast.quantiles(quantiles)] if quantiles else []
     ticks, unit = forecast.times.astype(np.int64), unit_of(forecast.origin)
     head = {"origin": tick_of(forecast.origin), "unit": unit, "rows": len(ticks), "levels": list(forecast.intervals)}
+    head["quantiles"] = list(quantiles)
     return Message({**(more or {}), **head}, ticks.tobytes() + np.stack(parts).astype(np.float64).tobytes())

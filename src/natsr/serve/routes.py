@@ -177,19 +177,22 @@ async def get_forecast(
     key: Key,
     request: Request,
     levels: Annotated[str, Query(max_length=200, description="Of the intervals", examples=["0.5,0.9"])] = "0.5,0.9",
+    quantiles: Annotated[
+        str, Query(max_length=500, description="Probabilities of quantiles to send along", examples=["0.1,0.5,0.9"])
+    ] = "",
     wait: Wait = 0,
 ) -> Response:
-    """What is expected of the next rows, with intervals."""
+    """What is expected of the next rows, with intervals and, if asked for, quantiles."""
     service = service_of(request)
     series = service.find(key)
-    chosen = _levels(levels)
+    chosen, probabilities = _levels(levels), _quantiles(quantiles)
     if wait and (series.pending or not series.sure):
         reached = asyncio.wrap_future(service.learners.wait(series, series.tail.seq))
         with contextlib.suppress(TimeoutError, ApiError):  # then the forecast is as old as it is, or says why not
             await asyncio.wait_for(reached, wait)
-    found = service.forecast(series, chosen)
+    found = service.forecast(series, chosen, probabilities)
     forecast: LiveForecast = await asyncio.wrap_future(found) if isinstance(found, Future) else found
-    return Answer({**forecast.plain(), "pending": series.pending})
+    return Answer({**forecast.plain(probabilities), "pending": series.pending})
 
 
 @router.get("/series/{key}/history", response_model=schemas.HistoryOut)
@@ -287,6 +290,19 @@ def _levels(text: str) -> tuple[float, ...]:
         expected = f"numbers above 0 and at most 0.99 with commas, at most {_MOST_LEVELS}"
         raise ApiError(422, f"levels is {text!r}", expected, f"such as {','.join(map(str, LEVELS))}")
     return levels
+
+
+def _quantiles(text: str) -> tuple[float, ...]:
+    if not text.strip():
+        return ()
+    try:
+        found = tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError:
+        found = (0.0,)
+    if not all(0 < p < 1 for p in found) or len(found) > _MOST_LEVELS:
+        expected = f"numbers above 0 and below 1 with commas, at most {_MOST_LEVELS}"
+        raise ApiError(422, f"quantiles is {text!r}", expected, "such as 0.1,0.5,0.9")
+    return found
 
 
 def _moment(text: str | None, unit: Unit) -> int | None:

@@ -143,16 +143,19 @@ _FORECAST = {
     "mean": {"load": [1.6, 1.7]},
     "intervals": {"0.9": {"load": [[1.2, 2.0], [1.1, 2.3]]}},
 }
+_QUANTILES = {"0.1": {"load": [1.3, 1.2]}, "0.9": {"load": [1.9, 2.2]}}
 _HEALTH = {
     "phase": "warm",
     "rows": 500,
     "mase": 0.81,
     "mase_last_value": 1.0,
+    "crps": 0.6,
     "coverage_90": 0.9,
     "scale": 0.12,
     "drift": 0,
     "drift_since": None,
     "refused": 0,
+    "weight_lags60_plain": 0.42,
 }
 _SERIES = {
     "key": "plant-7",
@@ -227,7 +230,10 @@ class SeriesOut(BaseModel):
     pending: int = Field(description="Rows kept but not yet learned")
     resident: bool = Field(description="Whether its learner is in memory")
     failure: str | None = Field(None, description="Why learning has stopped; it is tried again")
-    health: dict[str, Any] = Field(description="What natsr.Live.health says, after the last row learned")
+    health: dict[str, Any] = Field(
+        description="What natsr.Live.health says, after the last row learned; weight_… say whose "
+        "forecast it is, where the method mixes"
+    )
     recent: list[float | None] | None = Field(None, description="Last values of the first column, if asked for")
 
 
@@ -250,6 +256,9 @@ class ForecastOut(BaseModel):
     times: list[str]
     mean: Columns
     intervals: Intervals = Field(description="By level and column, low and high of each row")
+    quantiles: dict[str, Columns] | None = Field(
+        None, description="By probability and column, if asked for", examples=[_QUANTILES]
+    )
     pending: int = Field(description="Rows kept that this forecast has not seen")
 
 

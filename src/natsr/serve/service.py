@@ -208,8 +208,10 @@ class Service:
 
     # ---- looking -------------------------------------------------------------------------------------------------
 
-    def forecast(self, series: Series, levels: Sequence[float]) -> LiveForecast | Future[LiveForecast]:
-        """The newest forecast: at the usual levels at once, at others from the learner.
+    def forecast(
+        self, series: Series, levels: Sequence[float], quantiles: Sequence[float] = ()
+    ) -> LiveForecast | Future[LiveForecast]:
+        """The newest forecast: at the usual levels at once; at others, and with quantiles, from the learner.
 
         Raises:
             ApiError: There is no row yet.
@@ -217,13 +219,13 @@ class Service:
         if series.tail.seq == 0:
             raise ApiError(409, f"series {series.key!r} has no rows", "at least one row", "post observations first")
         latest = series.latest
-        if latest is not None and set(levels) <= set(latest.intervals):
+        if latest is not None and not quantiles and set(levels) <= set(latest.intervals):
             chosen = {level: latest.intervals[level] for level in levels}
             return LiveForecast(latest.origin, latest.times, latest.columns, latest.mean, chosen)
 
         def question(live: Learner) -> LiveForecast:
             try:
-                return live.forecast(levels)
+                return live.forecast(levels, quantiles)
             except DataError:
                 hint = "ask again, or with wait=10"
                 error = f"{series.pending} rows are kept and none of them is learned yet"
