@@ -326,6 +326,10 @@ class Live(Settings):
         origin, times = np.datetime64(self._time, self._grid.unit), times_of(ticks, self._grid.unit)
         return LiveForecast(origin, times, tuple(self.columns), mean, intervals)
 
+    def drift_since(self) -> str | None:
+        """The time at which the present drift began; `None` while there is none, and while it is cold."""
+        return self._said(self._warm.drift.since if self._warm else None)
+
     def health(self) -> dict[str, float | int | str | None]:
         """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
 
@@ -340,14 +344,14 @@ class Live(Settings):
         warm = self._warm
         figures: dict[str, float | None] = warm.tally.figures() if warm else dict.fromkeys(_FIGURES)
         info = warm.forecaster.info() if warm else {}
-        since = warm.drift.since if warm else None
+        since = self.drift_since()
         return {
             "phase": "warm" if warm else "cold",
             "rows": self._rows,
             **figures,
             "scale": warm.scale() if warm else None,
             "drift": int(since is not None),
-            "drift_since": self._said(since),
+            "drift_since": since,
             "drifts": warm.drift.alarms if warm else 0,
             "variance": info.get("variance"),
             "refused": int(info.get("refused", 0)) + (warm.refused if warm else 0),

@@ -1,8 +1,8 @@
 """`natsr run -`: rows as they arrive on standard input, a forecast for each on standard output.
 
 The input is CSV with a header, or JSON lines: one object for each row, whose first one names the columns. The output is
-one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean` and `intervals`, or, for a row
-that cannot be used, its `time` and why it was `refused`; then the stream goes on.
+one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean` and `intervals`, with the present
+`drift`, or, for a row that cannot be used, its `time` and why it was `refused`; then the stream goes on.
 
 Of a column in `--known` the plan for the next rows comes in columns `NAME+1`, `NAME+2`, … up to the horizon, or, in
 JSON lines, as `"future": {"NAME": [ … ]}`.
@@ -293,7 +293,8 @@ def answered(live: Live, line: Line, levels: Sequence[float] = LEVELS) -> dict[s
         names = (*live.columns, *live.exogenous, *live.known)
         values = {name: cell(line.cells.get(name, ""), name) for name in names}
         live.observe(line.time, values, line.future or plan_of(live, line))
-        return live.forecast(levels).plain()
+        since = live.drift_since()
+        return live.forecast(levels).plain() | {"drift": None if since is None else {"since": since}}
     except DataError as error:
         return {"time": line.time, "refused": f"line {line.number}: {error}"}
 
