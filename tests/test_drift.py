@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -117,8 +118,8 @@ def shown(drift: Drift, rows: Array, expected: Array, change: int = 10**9) -> li
     found = []
     for at, (row, said) in enumerate(zip(rows, expected, strict=True)):
         before = drift.alarms
-        weights = FIRST if at < change else SECOND
-        drift.update(np.abs(row - said), at, row, said, lambda weights=weights: weights)
+        weights = partial(dict, FIRST if at < change else SECOND)
+        drift.update(np.abs(row - said), at, row, said, weights)
         if drift.alarms > before:
             found.append((at, drift.since))
     return found
@@ -200,6 +201,8 @@ def test_signs_go_on_bit_for_bit_and_a_state_without_them_is_taken() -> None:
     fresh = Drift(2)
     fresh.load_state_dict(old)
     assert fresh.alarms == 1 and shown(fresh, noise(20), np.zeros((20, 2))) == []
+    signs = states[0]
+    assert isinstance(signs, dict)
     for lacking in ("held", "burst", "leaning"):
         with pytest.raises(StateError, match="drift's state lacks"):
-            fresh.load_state_dict({**old, "signs": {**states[0], lacking: None}})
+            fresh.load_state_dict({**old, "signs": {**signs, lacking: None}})

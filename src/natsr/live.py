@@ -335,11 +335,11 @@ class Live(Settings):
 
         `phase` (cold or warm); `rows` observed; `mase`, and `mase_last_value` of the last value at the same rows;
         `coverage_90`; `scale`, the present mean absolute error; `drift` (1 while the stream has drifted, as
-        `natsr.drift` has it) and `drift_since`, the time at which that began; `drifts` so far; `variance` and `refused`
-        steps as the method tells them; `fallbacks`, how often the last value stood in for a forecast that was not finite; `ignored`
-        rows, with `on_late="ignore"`; `rescaled`, how often a column had left its scale and all began anew on recent
-        rows, and `rescaled_at`, when that last was; and, where the method is a pool, `weight_…` of the experts that
-        count most.
+        `natsr.drift` has it) and `drift_since`, the time at which that began; `drifts` so far; `variance` and
+        `refused` steps as the method tells them; `fallbacks`, how often the last value stood in for a forecast that
+        was not finite; `ignored` rows, with `on_late="ignore"`; `rescaled`, how often a column had left its scale and
+        all began anew on recent rows, and `rescaled_at`, when that last was; and, where the method is a pool,
+        `weight_…` of the experts that count most.
         """
         warm = self._warm
         figures: dict[str, float | None] = warm.tally.figures() if warm else dict.fromkeys(_FIGURES)

@@ -1,8 +1,8 @@
 """`natsr run -`: rows as they arrive on standard input, a forecast for each on standard output.
 
 The input is CSV with a header, or JSON lines: one object for each row, whose first one names the columns. The output is
-one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean` and `intervals`, with the present
-`drift`, or, for a row that cannot be used, its `time` and why it was `refused`; then the stream goes on.
+one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean` and `intervals`, with the
+present `drift`, or, for a row that cannot be used, its `time` and why it was `refused`; then the stream goes on.
 
 Of a column in `--known` the plan for the next rows comes in columns `NAME+1`, `NAME+2`, … up to the horizon, or, in
 JSON lines, as `"future": {"NAME": [ … ]}`.
