@@ -118,7 +118,7 @@ def shown(drift: Drift, rows: Array, expected: Array, change: int = 10**9) -> li
     found = []
     for at, (row, said) in enumerate(zip(rows, expected, strict=True)):
         before = drift.alarms
-        weights = partial(dict, FIRST if at < change else SECOND)
+        weights: Callable[[], dict[str, float]] = partial(dict, FIRST if at < change else SECOND)
         drift.update(np.abs(row - said), at, row, said, weights)
         if drift.alarms > before:
             found.append((at, drift.since))
