@@ -180,10 +180,8 @@ def main() -> None:
     for horizon in asked.horizons:
         for name in CHANGES:
             lines += change(name, horizon, asked.changes)
-            print(*lines[-4:], sep="\n", flush=True)
         for name in STEADY:
             lines += steady(name, horizon, asked.rows, asked.steady)
-            print(*lines[-4:], sep="\n", flush=True)
     asked.out.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
 
 
