@@ -658,3 +658,17 @@ def test_forecasts_of_months_fall_on_months(tmp_path: Path) -> None:
     with (tmp_path / "o" / "forecasts.csv").open() as file:
         last = list(csv.DictReader(file))[-3:]
     assert [row["time"][:10] for row in last] == ["2020-01-01", "2020-02-01", "2020-03-01"]
+
+
+def test_a_run_says_when_its_leader_drifted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=1200)
+    values[900:] += 20.0
+    hours = np.datetime64("2024-01-01T00:00:00") + np.arange(1200) * np.timedelta64(1, "h")
+    file = write(tmp_path / "t.csv", ["time,a", *(f"{at},{a:.5f}" for at, a in zip(hours, values, strict=True))])
+    asked = ("--methods", "last_value", "--window", "6", "--horizon", "1", "--out", tmp_path / "out")
+    code, _, said = natsr("run", file, *asked)
+    since = str(hours[900].astype("datetime64[m]"))
+    assert code == 0 and f"drift in the errors of last_value: once: since {since} (told at " in said
+    assert f"last_value: once: since {since}" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "drift in the errors of last_value: none was seen" in natsr("run", file, *asked, "--rows", "890")[2]

@@ -535,7 +535,9 @@ def test_health_counts_what_came_of_the_forecasts() -> None:
 
 def test_health_tells_what_the_method_tells() -> None:
     live = a_live("natsr")
-    empty = dict.fromkeys(("mase", "mase_last_value", "coverage_90", "variance", "scale", "drift_since", "rescaled_at"))
+    empty = dict.fromkeys(
+        ("mase", "mase_last_value", "crps", "coverage_90", "variance", "scale", "drift_since", "rescaled_at")
+    )
     none = dict.fromkeys(("rows", "refused", "fallbacks", "ignored", "drift", "drifts", "rescaled"), 0)
     assert live.health() == {"phase": "cold", **none, **empty}
     live.warm_up((times(120), stream(120)))
@@ -754,6 +756,22 @@ def test_a_drift_shows_in_the_health_with_its_time_and_ends() -> None:
     since = np.datetime64(str(seen[first]["drift_since"]))
     assert at(660) <= since <= at(740) and seen[first]["drifts"] == 1
     assert float(str(seen[999]["scale"])) > 3 * float(str(seen[650]["scale"]))
+
+
+@pytest.mark.parametrize("kind", ["level", "swapped"])
+def test_auto_tells_a_change_that_it_follows_within_a_few_rows(kind: str, tmp_path: Path) -> None:
+    season = 3 * np.sin(np.arange(560) * math.tau / 24)[:, None]
+    values = season + [4.0, -4.0] + 0.5 * np.random.default_rng(3).normal(size=(560, 2))
+    values[500:] = values[500:] + 10 if kind == "level" else values[500:, ::-1]
+    live = Live(["a", "b"], horizon=1, options={"budget": "cheap"})
+    fed(live, values[:503])
+    assert live.health()["drifts"] == 0 and live.drift_since() is None
+    live.save(tmp_path)
+    again = Live.load(tmp_path)
+    for one in (live, again):
+        fed(one, values[503:515], 503)
+        since = one.drift_since()
+        assert since is not None and abs(np.datetime64(since) - at(500)) <= 3 * HOUR and one.health()["drifts"] == 1
 
 
 def test_late_rows_can_be_ignored_and_are_counted(tmp_path: Path) -> None:

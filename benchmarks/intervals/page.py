@@ -16,6 +16,13 @@ PAGE = ROOT / "docs" / "intervals.md"
 MARKS = ("<!-- intervals -->", "<!-- /intervals -->")
 DRIFT = ROOT / "benchmarks" / "results" / "drift.json"
 DRIFT_MARKS = ("<!-- drift -->", "<!-- /drift -->")
+LIVE_DRIFT = ROOT / "benchmarks" / "results" / "drift_live.json"
+LIVE_DRIFT_MARKS = ("<!-- live drift -->", "<!-- /live drift -->")
+DETECTORS = ("natsr", "size of errors alone", "river ADWIN", "river Page-Hinkley")
+LIVE_DRIFT_HEAD = (
+    "| stream | ahead | natsr | size alone | ADWIN | Page-Hinkley |",
+    "|---|---|---|---|---|---|",
+)
 DRIFT_HEAD = (
     "| errors | detector | false alarms | found, errors x 2 | rows | found, errors x 4 | rows |",
     "|---|---|---|---|---|---|---|",
@@ -105,6 +112,30 @@ def drifts(results: Path = DRIFT) -> str:
     return "\n".join(rows)
 
 
+def live_drifts(results: Path = LIVE_DRIFT) -> str:
+    """The table of drifts told on streams: changes first, then false alarms."""
+    lines = json.loads(results.read_text(encoding="utf-8"))
+    found = {(line["stream"], line["horizon"], line["detector"]): line for line in lines}
+    streams = dict.fromkeys((line["stream"], line["horizon"]) for line in lines)
+    rows = list(LIVE_DRIFT_HEAD)
+    for steady in (False, True):
+        for stream, horizon in streams:
+            told = [found[stream, horizon, name] for name in DETECTORS]
+            if ("false_alarms" in told[0]) == steady:
+                rows.append(f"| {stream} | {horizon} | {' | '.join(map(_told, told))} |")
+    return "\n".join(rows)
+
+
+def _told(line: dict[str, Any]) -> str:
+    """What one detector told on the streams of one kind."""
+    if "false_alarms" in line:
+        return f"{line['false_alarms']:.1f} false"
+    if not line["found"]:
+        return f"0 of {line['of']}"
+    off = "" if line["off"] is None else f", {line['off']:.0f} off"
+    return f"{line['found']} of {line['of']}, {line['delay']:.0f} late{off}"
+
+
 def with_table(text: str, table: str, marks: tuple[str, str] = MARKS) -> str:
     """The page with this table between its marks."""
     before, _, rest = text.partition(marks[0])
@@ -116,6 +147,7 @@ def main() -> None:
     """Bring the page up to date."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     text = with_table(PAGE.read_text(encoding="utf-8"), rendered())
+    text = with_table(text, live_drifts(), LIVE_DRIFT_MARKS)
     PAGE.write_text(with_table(text, drifts(), DRIFT_MARKS), encoding="utf-8")
 
 

@@ -8,15 +8,21 @@ zero. One more sum looks at all channels together, for a small change of every c
 
 The mean follows the stream, so that what has become usual ends the drift: the flag falls when the sum is back at zero.
 Errors that become smaller are no drift here, since a learner that gets better is none.
+
+A forecaster that is back within a few rows makes no such block. Where the row and what was expected of it are handed
+over too, `natsr.signs` looks at single rows: values that stay where a large error took them, and a burst of errors
+after which the weights of the experts go where they have not been. Each raises the same flag, for `HELD` rows at least.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from natsr.signs import Burst, Leaning, Step
 from natsr.state import into_arrays, of_arrays
 from natsr.types import State, StateError
 
@@ -30,10 +36,12 @@ LIMIT = 7.0  # deviations; a little is added for each channel, so that many do n
 HARDEST = 4.0  # deviations that one block counts at most: a single one is never a drift
 STEADY = 0.1  # the least deviation of a block: errors that always have one size are no reason for alarm at the next
 TINY = 1e-12
+HELD = 100  # rows that the flag stands for a sign in single rows
+CONFIRMED = 60  # rows within which weights confirm a burst
 
 
 class Drift:
-    """Follows the size of the errors of each channel.
+    """Follows the size of the errors of each channel, and signs of a change in single rows.
 
     Args:
         channels: How many.
@@ -51,7 +59,11 @@ class Drift:
     def __init__(self, channels: int) -> None:
         self.since: int | None = None  # what `at` was when the drift began; None while there is none
         self.alarms = 0  # drifts so far
-        self._rows, self._blocks = 0, 0
+        self._grown: int | None = None  # when blocks of errors became larger
+        self._held = 0  # rows for which a sign in single rows still stands
+        self._burst_began, self._ago = 0, CONFIRMED + 1  # of the last burst; rows since it was seen
+        self._step, self._burst, self._leaning = Step(channels), Burst(channels), Leaning()
+        self._rows = 0
         self._begin = 0  # what `at` was at the first row of the block
         self._total, self._count = np.zeros(channels), np.zeros(channels)
         self._level = np.zeros(channels)  # running mean size, for what counts as no error at all
@@ -61,12 +73,22 @@ class Drift:
         self._sum, self._start = np.zeros(channels + 1), np.zeros(channels + 1)
         self._limit = LIMIT + math.log(channels + 1) / (2 * SLACK)
 
-    def update(self, sizes: Array, at: int) -> None:
+    def update(
+        self,
+        sizes: Array,
+        at: int,
+        row: Array | None = None,
+        expected: Array | None = None,
+        weights: Callable[[], Mapping[str, float]] | None = None,
+    ) -> None:
         """Take the absolute errors about the next row.
 
         Args:
             sizes: `(C,)`, mean over the steps of the forecasts; NaN where nothing is known.
             at: The time of the row, or its number; `since` is one of these.
+            row: The row itself `(C,)`, NaN where missing; without it only blocks of errors are looked at.
+            expected: What the row before it was followed by, in the forecast made there, `(C,)`.
+            weights: Answers those of the experts, and is asked once for each block; empty where there are none.
         """
         if self._rows == 0:
             self._begin = at
@@ -79,10 +101,28 @@ class Drift:
         self._total += np.where(known, np.log(np.maximum(sizes, 1e-3 * self._level + TINY)), 0.0)
         self._count += known
         self._rows += 1
-        if self._rows == BLOCK:
+        whole = self._rows == BLOCK
+        if whole:
             self._close()
             self._rows = 0
             self._total[:] = self._count[:] = 0.0
+        told = None if row is None or expected is None else self._told(row, row - expected, at)
+        if told is None and whole and weights is not None:
+            told = self._confirmed(weights())
+        self._decide(told)
+
+    def _told(self, row: Array, error: Array, at: int) -> int | None:
+        """When a new level began that this row confirms; a burst is kept in mind."""
+        self._ago += 1
+        if self._burst.look(error, at):
+            self._burst_began = self._burst.since() if self._ago > CONFIRMED else self._burst_began
+            self._ago = 0
+        return self._step.look(row, error, at)
+
+    def _confirmed(self, weights: Mapping[str, float]) -> int | None:
+        """When the burst began after which the experts weigh what they have not weighed before."""
+        far = bool(weights) and self._leaning.look(np.array(list(weights.values())))
+        return self._burst_began if far and self._ago <= CONFIRMED else None
 
     def _close(self) -> None:
         """The end of a block."""
@@ -99,7 +139,11 @@ class Drift:
         self._sum = np.where(counted, np.clip(self._sum + standing - SLACK, 0.0, 2 * self._limit), self._sum)
         self._start = np.where(resting & (self._sum > 0), float(self._begin), self._start)
         self._follow(values, standing, here)
-        self._decide()
+        above = self._sum > self._limit
+        if self._grown is None and above.any():
+            self._grown = int(self._start[above].min())
+        elif self._grown is not None and not (self._sum > 0.5 * self._limit).any():
+            self._grown = None
 
     def _standing(self, values: Array, part: slice) -> Array:
         """How many deviations above the mean, bounded."""
@@ -116,12 +160,13 @@ class Drift:
         self._mean += weight * (near - self._mean)
         self._square += weight * (near**2 - self._square)
 
-    def _decide(self) -> None:
-        above = self._sum > self._limit
-        if self.since is None and above.any():
-            self.since = int(self._start[above].min())
-            self.alarms += 1
-        elif self.since is not None and not (self._sum > 0.5 * self._limit).any():
+    def _decide(self, told: int | None) -> None:
+        """The flag stands while errors are larger, or a sign has been seen of late; `since` is what was told first."""
+        self._held = max(0, self._held - 1) if told is None else HELD
+        if self.since is None:
+            self.since = self._grown if told is None else told
+            self.alarms += self.since is not None
+        elif self._grown is None and self._held == 0:
             self.since = None
 
     def _arrays(self) -> dict[str, Array]:
@@ -140,10 +185,19 @@ class Drift:
     def state_dict(self) -> State:
         """Everything that must be carried on."""
         numbers: State = {"since": self.since, "alarms": self.alarms, "rows": self._rows, "begin": self._begin}
-        return {**numbers, **of_arrays(self._arrays())}
+        signs: State = {
+            "grown": self._grown,
+            "held": self._held,
+            "began": self._burst_began,
+            "ago": self._ago,
+            "step": of_arrays(self._step.arrays()),
+            "burst": of_arrays(self._burst.arrays()),
+            "leaning": self._leaning.state_dict(),
+        }
+        return {**numbers, "signs": signs, **of_arrays(self._arrays())}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on, bit for bit, from what `state_dict` gave."""
+        """Go on, bit for bit, from what `state_dict` gave; up to 0.11.0 there were no signs, and they begin anew."""
         since, alarms, rows, begin = (state.get(name) for name in ("since", "alarms", "rows", "begin"))
         if not (isinstance(since, int | None) and isinstance(alarms, int)):
             raise StateError("the drift's state lacks since or alarms; it belongs to something else")
@@ -151,3 +205,21 @@ class Drift:
             raise StateError("the drift's state lacks rows or begin; it belongs to something else")
         into_arrays(state, self._arrays(), "drift")
         self.since, self.alarms, self._rows, self._begin = since, alarms, rows, begin
+        self._grown = since
+        if (signs := state.get("signs")) is not None:
+            self._load_signs(signs)
+
+    def _load_signs(self, signs: object) -> None:
+        found = signs if isinstance(signs, dict) else {}
+        grown, held, began, ago = (found.get(name) for name in ("grown", "held", "began", "ago"))
+        step, burst, leaning = (found.get(name) for name in ("step", "burst", "leaning"))
+        if not (isinstance(grown, int | None) and isinstance(held, int) and isinstance(began, int)):
+            raise StateError("the drift's state lacks grown, held or began; it belongs to something else")
+        if not (isinstance(ago, int) and isinstance(step, dict) and isinstance(burst, dict)):
+            raise StateError("the drift's state lacks ago, step or burst; it belongs to something else")
+        if not isinstance(leaning, dict):
+            raise StateError("the drift's state lacks its leaning; it belongs to something else")
+        into_arrays(step, self._step.arrays(), "step")
+        into_arrays(burst, self._burst.arrays(), "burst")
+        self._leaning.load_state_dict(leaning)
+        self._grown, self._held, self._burst_began, self._ago = grown, held, began, ago

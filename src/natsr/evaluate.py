@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from natsr.calibrate import PROBABILITIES, Calibrator
+from natsr.drift import Drift
 from natsr.forecasters.base import Forecaster
 from natsr.metrics import Scores, naive_error
 from natsr.streams import Rows, Step, Windows, check_protocol, steps
@@ -44,6 +45,7 @@ class Moment(NamedTuple):
     means: Mapping[str, Array]  # (H, C) for each forecaster that has not failed
     quantiles: Mapping[str, Array]  # (Q, H, C) at `natsr.calibrate.PROBABILITIES`; empty without intervals
     scores: Mapping[str, Scores]
+    drifts: Mapping[str, Drift]  # whose times are rows; empty without intervals
 
 
 class Part(TypedDict):
@@ -109,9 +111,11 @@ class _Entry:
         self.scorer, self.scores = scorer, scorer.scores
         self.mean: Array | None = None
         self.quantiles: Array | None = None
+        self.drift: Drift | None = None  # where somebody looks at it
 
     def take(self, step: Step, newest: Array, target: Array) -> None:
         """One moment; `newest` is the row that has just become known, whatever the protocol."""
+        before = self.mean
         self.mean = self.quantiles = None
         try:
             mean, variance = self._learn_and_forecast(step)
@@ -120,6 +124,10 @@ class _Entry:
             return
         self.quantiles = self.scorer.take(mean, variance, newest, target)
         self.mean = mean
+        if self.drift is not None and self.scorer.calibrator is not None:
+            expected = None if before is None else before[0]
+            sizes = self.scorer.calibrator.scales.newest
+            self.drift.update(sizes, step.origin, newest, expected, self.forecaster.weights)
 
     def _learn_and_forecast(self, step: Step) -> tuple[Array, Array | None]:
         began = time.perf_counter()
@@ -180,7 +188,8 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
             raise ShapeError(f"{name} was made for {forecaster.task}, expected {task}")
         calibrator = Calibrator(task) if how.get("intervals", True) else None
         scores = Scores(task, denominator, how.get("std"), PROBABILITIES)
-        entries[name] = _Entry(forecaster, _Scorer(scores, calibrator))
+        entries[name] = entry = _Entry(forecaster, _Scorer(scores, calibrator))
+        entry.drift = Drift(task.channels) if on_step is not None and calibrator is not None else None
     truth: Array = rows.truth.detach().cpu().double().numpy()
     for done, step in enumerate(islice(steps(rows, task, protocol, start, stop), total), 1):
         target = truth[step.origin + 1 : step.origin + 1 + task.horizon]
@@ -241,7 +250,9 @@ def _check(how: How) -> None:
 def _moment(step: Step, done: int, total: int, entries: Mapping[str, _Entry]) -> Moment:
     means = {name: entry.mean for name, entry in entries.items() if entry.mean is not None}
     quantiles = {name: entry.quantiles for name, entry in entries.items() if entry.quantiles is not None}
-    return Moment(step, done, total, means, quantiles, {name: entry.scores for name, entry in entries.items()})
+    drifts = {name: entry.drift for name, entry in entries.items() if entry.drift is not None}
+    scores = {name: entry.scores for name, entry in entries.items()}
+    return Moment(step, done, total, means, quantiles, scores, drifts)
 
 
 def peak_mib() -> float:

@@ -274,12 +274,16 @@ class Live(Settings):
         origin, times = np.datetime64(self._time, self._grid.unit), times_of(ticks, self._grid.unit)
         return LiveForecast(origin, times, tuple(self.columns), *expected)
 
+    def drift_since(self) -> str | None:
+        """The time at which the present drift began; `None` while there is none, and while it is cold."""
+        return self._said(self._warm.drift.since if self._warm else None)
+
     def health(self) -> dict[str, float | int | str | None]:
         """How it is doing: over the last thousand rows or so, in standardised units, `None` where there is no figure.
 
         `phase` (cold or warm); `rows` observed; `mase`, and `mase_last_value` of the last value at the same rows;
         `crps`, of the whole distribution, like `mase` in units of the mean change from row to row; `coverage_90`;
-        `scale`, the present mean absolute error; `drift` (1 while errors are larger than they used to be) and
+        `scale`, the present mean absolute error; `drift` (1 while the stream has drifted, as `natsr.drift` has it) and
         `drift_since`, the time at which that began; `drifts` so far; `variance` and `refused` steps as the method tells
         them; `fallbacks`, how often the last value stood in for a forecast that was not finite; `ignored` rows, with
         `on_late="ignore"`; `rescaled`, how often a column had left its scale and all began anew on recent rows, and
@@ -288,14 +292,14 @@ class Live(Settings):
         warm = self._warm
         figures: dict[str, float | None] = warm.tally.figures() if warm else dict.fromkeys(_FIGURES)
         info = warm.forecaster.info() if warm else {}
-        since = warm.drift.since if warm else None
+        since = self.drift_since()
         return {
             "phase": "warm" if warm else "cold",
             "rows": self._rows,
             **figures,
             "scale": warm.scale() if warm else None,
             "drift": int(since is not None),
-            "drift_since": self._said(since),
+            "drift_since": since,
             "drifts": warm.drift.alarms if warm else 0,
             "variance": info.get("variance"),
             "refused": int(info.get("refused", 0)) + (warm.refused if warm else 0),

@@ -138,7 +138,7 @@ class Warm:
         self._filled = torch.where(known, truth, self._filled)
         row = truth.double().numpy()
         self.calibrator.reveal(row)
-        self.drift.update(self.calibrator.scales.newest, tick)
+        self.drift.update(self.calibrator.scales.newest, tick, row, self._mean[0], self.forecaster.weights)
         self.tally.reveal(row)
         inputs = torch.cat([self._filled, self.features(np.array([tick]), values[None, channels:])[0]])
         self.watch.push(values[:channels], inputs, truth)

@@ -144,3 +144,13 @@ def test_auto_reads_them_and_goes_on(tmp_path: Path) -> None:
     state = ("--state", str(tmp_path / "state"))
     assert follow(told[:25], *asked, *state)[1] == answers[:25]
     assert follow(told[25:], *asked, *state)[1] == answers[25:]
+
+
+def test_a_drift_is_in_the_line_with_its_time() -> None:
+    given = rows(0, 700)
+    for row in given[500:]:
+        row["a"] = 40 * ((row["a"] * row["a"]) % 7)
+    _, answers, _ = follow(as_csv(given), "--method", "last_value")
+    told = [answer["drift"] for answer in answers]
+    assert told[:500] == [None] * 500
+    assert told[560] is not None and answers[490]["origin"] <= told[560]["since"] <= answers[510]["origin"]

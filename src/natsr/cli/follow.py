@@ -2,8 +2,8 @@
 
 The input is CSV with a header, or JSON lines: one object for each row, whose first one names the columns. The output is
 one line of JSON for each row, written at once: the forecast as `origin`, `times`, `mean`, `intervals` and, with
-`--quantiles`, `quantiles`, or, for a row that cannot be used, its `time` and why it was `refused`; then the stream goes
-on.
+`--quantiles`, `quantiles`, with the present `drift`, or, for a row that cannot be used, its `time` and why it was
+`refused`; then the stream goes on.
 
 Of a column in `--known` the plan for the next rows comes in columns `NAME+1`, `NAME+2`, … up to the horizon, or, in
 JSON lines, as `"future": {"NAME": [ … ]}`.
@@ -323,7 +323,9 @@ def answered(live: Live, line: Line, asked: Asked = USUAL) -> dict[str, Any]:
         names = (*live.columns, *live.exogenous, *live.known)
         values = {name: cell(line.cells.get(name, ""), name) for name in names}
         live.observe(line.time, values, line.future or plan_of(live, line))
-        return live.forecast(asked.levels).plain(asked.quantiles)
+        since = live.drift_since()
+        told = live.forecast(asked.levels).plain(asked.quantiles)
+        return told | {"drift": None if since is None else {"since": since}}
     except DataError as error:
         return {"time": line.time, "refused": f"line {line.number}: {error}"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from natsr.bench.results import to_line
 from natsr.bench.tables import FAILED, MISSING, number
 from natsr.cli import given
 from natsr.cli.beside import beside
+from natsr.cli.drifts import Drifts
 from natsr.cli.forecasts import Forecasts
 from natsr.cli.run import SAMPLE, SAMPLE_ROWS, Run
 from natsr.cli.show import Watch, note, output
@@ -77,7 +78,8 @@ def replay(settings: Run) -> None:
     with Watch() as watch:
         warm_seconds = {name: _warm(name, plan, watch) for name in plan.cells}
         recorder = Recorder(plan.data, plan.task, plan.forecasters)
-        scores = _stream(plan, settings.protocol, out / "forecasts.csv", recorder, watch)
+        drifts = Drifts(plan.data, leader := next(iter(plan.cells)))
+        scores = _stream(plan, settings.protocol, out / "forecasts.csv", (recorder, drifts.on_step), watch)
     results = [
         result_of(plan.cells[name], scores[name], forecaster.info(), warm_seconds[name], weights_of(forecaster))
         for name, forecaster in plan.forecasters.items()
@@ -88,7 +90,7 @@ def replay(settings: Run) -> None:
         title=f"{plan.data.series.name}, {plan.task.horizon} rows ahead",
         dataset=next(iter(plan.cells.values())).dataset,
         protocol=settings.protocol,
-        facts=plan.facts,
+        facts={**plan.facts, "Drift": f"{leader}: {drifts.said()}"},
         notes=notes,
         command=command(settings),
     )
@@ -97,6 +99,7 @@ def replay(settings: Run) -> None:
     for name, forecaster in plan.forecasters.items():
         if isinstance(forecaster, Mixed):
             note(f"{name} is made of {shares(forecaster.weights())}")
+    note(f"drift in the errors of {leader}: {drifts.said()}")
     note(f"written: {out / 'report.html'}, {out / 'forecasts.csv'}, {out / 'results.jsonl'}")
     if any(result.error is not None for result in results):
         raise typer.Exit(INCOMPLETE)
@@ -261,13 +264,16 @@ def _warm(name: str, plan: Plan, watch: Watch) -> float:
     return time.perf_counter() - began
 
 
-def _stream(plan: Plan, protocol: str, path: Path, recorder: Recorder, watch: Watch) -> dict[str, Scores]:
+def _stream(
+    plan: Plan, protocol: str, path: Path, kept: Sequence[Callable[[Moment], None]], watch: Watch
+) -> dict[str, Scores]:
     """The one pass, watched and recorded."""
     leader, borders = next(iter(plan.cells)), plan.data.borders
     with Forecasts(path, plan.data, leader, plan.task) as forecasts:
 
         def on_step(moment: Moment) -> None:
-            recorder(moment)
+            for keep in kept:
+                keep(moment)
             forecasts.on_step(moment)
             if watch.due(moment.done, moment.total):
                 watch.update(remarks(moment.scores), moment.done, moment.total, "online")

@@ -64,6 +64,10 @@ class Forecaster(abc.ABC):
         """What one may want to look at, never what must be carried on."""
         return {}
 
+    def weights(self) -> dict[str, float]:
+        """How much of the forecast is each expert's, by name; empty where there are no experts."""
+        return {}
+
     @abc.abstractmethod
     def state_dict(self) -> State:
         """Everything that must be carried on, as tensors and plain values; no pickle."""
