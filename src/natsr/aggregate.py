@@ -201,6 +201,14 @@ class EWA(Aggregator):
         return np.asarray(np.exp(exponent))
 
 
+def _usual(size: Array, count: Array, wrong: Array, known: npt.NDArray[np.bool_], most: float) -> None:
+    """Let a mean square follow errors, each of which counts as at most so many usual ones."""
+    wild = np.where(count < YOUNG, _HUGE, most**2 * size)
+    count += known
+    rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(count, 1))
+    size += rate * (np.minimum(np.square(wrong, dtype=np.float64), wild) - size)
+
+
 class Power:
     """Weights by a power of the losses of late, over all steps and channels, each in units of its usual error.
 
@@ -246,10 +254,7 @@ class Power:
         if not known.any():
             return
         wrong = np.where(known, np.abs(mixture - truth), 0.0)
-        wild = np.where(self.count < YOUNG, _HUGE, WILD**2 * self.size)
-        self.count += known
-        rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1))
-        self.size += rate * (np.minimum(np.square(wrong, dtype=np.float64), wild) - self.size)
+        _usual(self.size, self.count, wrong, known, WILD)
         units = known / np.sqrt(self.size + TINY)
         units /= known.sum()
         losses = (np.where(known, np.abs(forecasts - truth), 0.0) * units).sum((1, 2))
@@ -317,11 +322,7 @@ class Total:
     def update(self, forecasts: Floats, mixture: Floats, truth: Array) -> None:
         """Learn what came; as `Aggregator.update`."""
         known = np.isfinite(truth) & np.ones(mixture.shape, dtype=bool)
-        square = np.where(known, np.abs(mixture - truth), 0.0) ** 2
-        wild = np.where(self.count < YOUNG, _HUGE, BEYOND**2 * self.size)
-        self.count += known
-        rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1))
-        self.size += rate * (np.minimum(square, wild) - self.size)
+        _usual(self.size, self.count, np.where(known, np.abs(mixture - truth), 0.0), known, BEYOND)
         limit = BEYOND * np.sqrt(self.size)
         self.loss *= self.discount
         self.loss += np.minimum(np.where(known, np.abs(forecasts - truth), 0.0), limit).sum(1)
