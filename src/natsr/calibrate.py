@@ -29,10 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from natsr.empirical import Empirical, Trust
 from natsr.scales import Mask, Scales, interpolation, student_density, student_quantile
 from natsr.state import into_arrays, of_arrays
 from natsr.types import OptionError, ShapeError, State, StateError, Task
@@ -56,8 +58,26 @@ LEAST, MOST = -0.1, 0.6  # bounds of what it adds
 OUTER = (0.0, 0.2, 0.6, 1.0)  # powers of the factor and the debt
 POWERS = (3, 3, 2, 1, 0, 1, 2, 3, 3)  # which of them each knot has
 PRIOR = 20  # errors that the first ones are weighed against: one alone would move the outer knots far
+#: Parts of a state that came later than others.
+LATER = (
+    "debt",
+    "told",
+    "lately",
+    "lately_place",
+    "lately_quantiles",
+    "lately_ready",
+    "trust_lost",
+    "trust_square",
+    "trust_count",
+    "trust",
+    "share",
+)
 LOW, MIDDLE, HIGH = KNOTS.index(0.05), KNOTS.index(0.5), KNOTS.index(0.95)
 CHOSEN = slice(1, 8, 2)  # knots whose pinball losses steer the power of the fast size
+COMPARED, STEPS = slice(1, 8), 6  # knots, and the number of steps, at which the two opinions are compared
+SECOND = tuple(PROBABILITIES.index(p) for p in KNOTS[COMPARED])  # the same probabilities among those of the second
+LOWER, MIDST, UPPER = (PROBABILITIES.index(p) for p in (0.05, 0.5, 0.95))
+ENDS = 1.0  # power of the factor and the debt that the outermost quantiles of the second opinion have
 
 
 class Calibrator:
@@ -90,7 +110,7 @@ class Calibrator:
         self.probabilities = tuple(probabilities)
         self.memory = memory
         self.scales = Scales(task)
-        self._weights = _weights(self.probabilities)
+        self._weights, self._fine = _weights(self.probabilities), _fine(self.probabilities)
         at = student_quantile(KNOTS)
         density = student_density(at)[:, None, None]
         levels = np.array(KNOTS)[:, None, None]
@@ -108,6 +128,11 @@ class Calibrator:
         self._steps = np.arange(H)
         self._units: Array | None = None  # of the forecast from the newest row, once asked for
         self._above, self._move = np.empty((K, H, C), dtype=bool), np.empty((K, H, C))
+        self._empirical, self._trust = Empirical(task, PROBABILITIES), Trust(C, np.array(KNOTS[COMPARED]))
+        self._share = np.zeros((H, C))  # of the second opinion
+        self._compared = np.unique(np.linspace(0, H - 1, min(H, STEPS)).round().astype(np.int64))
+        # By origin modulo H: what both opinions said.
+        self._told = np.zeros((H, 2, len(self._compared), len(SECOND), C))
 
     def quantiles(
         self, mean: Array, variance: Array | None = None, probabilities: Sequence[float] | None = None
@@ -121,14 +146,19 @@ class Calibrator:
         """
         self._check(mean)
         weights = self._weights if probabilities is None else _weights(probabilities)
-        knots = _uncrossed(self._knots.copy())
-        centre = knots[MIDDLE].copy()
-        knots -= centre
-        knots *= self._factors()[POWERS, None]
-        knots += centre
-        knots *= self._sizes(variance)
+        factors = self._factors()
+        knots = _widened(_uncrossed(self._knots.copy()), factors, self._sizes(variance))
         knots += mean
         quantiles: Array = (weights @ knots.reshape(len(KNOTS), -1)).reshape(-1, *mean.shape)
+        if self._share.any():
+            second = self._second(factors)
+            fine = self._fine if probabilities is None else _fine(probabilities)
+            if fine is not None:
+                second = (fine @ second.reshape(len(second), -1)).reshape(quantiles.shape)
+            second += mean
+            second *= self._share
+            quantiles *= 1 - self._share  # a share of one leaves nothing, not even rounding
+            quantiles += second
         # Rounding may let neighbours without any distance cross by the last bit, and a factor below one by a little.
         return _uncrossed(quantiles)
 
@@ -155,8 +185,13 @@ class Calibrator:
         place = self.scales.rows % self.task.horizon
         self._mean[place] = mean
         self._unit[place] = self._sizes(variance)
-        self._issued[:, place] = self._factors()
+        self._issued[:, place] = factors = self._factors()
         self._lever[place] = self.scales.lever()
+        at = self._compared
+        first = _widened(_uncrossed(self._knots[:, at]), factors, self._unit[place, at])[COMPARED]
+        second = self._second(factors, at)[SECOND, :]
+        second = np.where(self._empirical.ready[at] > 0, second, first)
+        self._told[place, 0], self._told[place, 1] = first.swapaxes(0, 1), second.swapaxes(0, 1)
 
     def reveal(self, row: Array) -> None:
         """Learn from the next row `(C,)`: step `h` of the forecast made `h` rows ago. What is not finite is missing."""
@@ -168,19 +203,27 @@ class Calibrator:
         known = np.isfinite(error)
         error[~known] = 0.0
         if known.any():
-            self._learn(error / self._unit[places, self._steps], known, places)
+            self._learn(error, known, places)
+        self._empirical.move(error, known, rows)
+        np.multiply(self._empirical.ready, self._trust.share, out=self._share)
         self.scales.move(error, known)
         self._units = None
         self._mean[rows % horizon] = np.nan
 
-    def _learn(self, score: Array, known: Mask, places: npt.NDArray[np.int64]) -> None:
-        """Move everything by errors in units `(H, C)` about the newest row, from the forecasts in these places."""
+    def _learn(self, error: Array, known: Mask, places: npt.NDArray[np.int64]) -> None:
+        """Move everything by the errors `(H, C)` about the newest row, of the forecasts in these places."""
+        unit = self._unit[places, self._steps]
+        score = error / unit
         here = np.count_nonzero(known, axis=0)
         alive, here = here > 0, np.maximum(here, 1)
         centre = self._knots[MIDDLE]
         off = score - centre
-        now = off / np.exp(self._factor) + centre
-        missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
+        mixed = bool(self._share.any())
+        if mixed:
+            missed = known & ~self._inside(error, unit, np.exp(self._factor))
+        else:
+            now = off / np.exp(self._factor) + centre
+            missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
         share = (np.count_nonzero(missed, axis=0) / here - self._misses) * alive
         shared = alive * (share.sum() / np.count_nonzero(alive))
         share += SHARED * (shared - share)
@@ -189,7 +232,11 @@ class Calibrator:
         issued += centre
         for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
             np.greater(issued[power], self._knots[knot], out=above)
-        held = np.count_nonzero(known & self._above[LOW] & ~self._above[HIGH]) / np.count_nonzero(known)
+        if mixed:
+            inside = self._inside(error, unit, self._issued[-1, places])
+        else:
+            inside = self._above[LOW] & ~self._above[HIGH]
+        held = np.count_nonzero(known & inside) / np.count_nonzero(known)
         self._debt += (0.9 - held - self._debt) / PAYING
         # The slope of the pinball loss over the logarithm of the unit, in units.
         slope = ((1 - self._levels[CHOSEN] - self._above[CHOSEN]) * self._knots[CHOSEN]).sum(0)
@@ -205,6 +252,40 @@ class Calibrator:
         np.copyto(self._move, self._up, where=self._above)
         self._move *= rate
         self._knots += self._move
+        at = self._compared
+        first, second = self._told[places[at], :, np.arange(len(at))].swapaxes(0, 1)
+        self._trust.learn(error[at], known[at], first, second)
+
+    def _second(self, factors: Array, at: slice | npt.NDArray[np.int64] = slice(None)) -> Array:
+        """The quantiles of the last errors, the outermost widened, at these steps `(Q, S, C)`."""
+        second = self._empirical.quantiles[:, at].copy()
+        middle = second[MIDST]
+        power = factors[-1] ** ENDS
+        for part in (second[: LOWER + 1], second[UPPER:]):
+            part -= middle
+            part *= power
+            part += middle
+        return second
+
+    def _inside(self, error: Array, unit: Array, factor: Array) -> Mask:
+        """Whether errors `(H, C)` lie in the mixed 90 % interval, issued in these units and widened by this factor."""
+        first, second = self._knots, self._empirical.quantiles
+        other = factor**ENDS
+        ends = []
+        for one, two in ((LOW, LOWER), (HIGH, UPPER)):
+            end = first[one] - first[MIDDLE]
+            end *= factor
+            end += first[MIDDLE]
+            end *= unit
+            late = second[two] - second[MIDST]
+            late *= other
+            late += second[MIDST]
+            late -= end
+            late *= self._share
+            end += late
+            ends.append(end)
+        inside: Mask = (ends[0] <= error) & (error <= ends[1])
+        return inside
 
     def _factors(self) -> Array:
         """The powers of the factor and the debt, `(4, C)`."""
@@ -228,8 +309,9 @@ class Calibrator:
         return {"rows": self.scales.rows, **of_arrays(self._arrays())}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on, bit for bit, from what `state_dict` gave; a state from before there was a debt begins without."""
-        state = {**of_arrays({"debt": np.zeros(1)}), **state}
+        """Go on, bit for bit, from what `state_dict` gave; what a state from before did not have begins anew."""
+        fresh = Calibrator(self.task, self.probabilities, memory=self.memory)._arrays()
+        state = {**of_arrays({name: fresh[name] for name in LATER}), **state}
         rows = state.get("rows")
         if not isinstance(rows, int):
             raise StateError(f"rows is {rows!r}, expected a number; is this the state of a calibrator?")
@@ -237,7 +319,7 @@ class Calibrator:
         self.scales.rows = rows
         self._units = None
 
-    def _arrays(self) -> dict[str, Array]:
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {
             **self.scales.arrays(),
             "knots": self._knots,
@@ -247,7 +329,27 @@ class Calibrator:
             "unit": self._unit,
             "issued": self._issued,
             "lever": self._lever,
+            "told": self._told,
+            "lately": self._empirical.errors,
+            "lately_place": self._empirical.place,
+            "lately_quantiles": self._empirical.quantiles,
+            "lately_ready": self._empirical.ready,
+            "trust_lost": self._trust.lost,
+            "trust_square": self._trust.square,
+            "trust_count": self._trust.count,
+            "trust": self._trust.share,
+            "share": self._share,
         }
+
+
+def _widened(knots: Array, factors: Array, unit: Array) -> Array:
+    """Knots `(K, S, C)` with the factors `(4, C)` around the median, in these units; in place."""
+    centre = knots[MIDDLE].copy()
+    knots -= centre
+    knots *= factors[POWERS, None]
+    knots += centre
+    knots *= unit
+    return knots
 
 
 def _uncrossed(rising: Array) -> Array:
@@ -262,3 +364,8 @@ def _weights(probabilities: Sequence[float]) -> Array:
     if not (len(levels) and np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1):
         raise OptionError(f"probabilities are {tuple(probabilities)}, expected rising numbers between 0 and 1")
     return interpolation(KNOTS, levels)
+
+
+def _fine(probabilities: Sequence[float]) -> Array | None:
+    """Weights that make quantiles at any probability of those at `PROBABILITIES`; none are needed for these."""
+    return None if tuple(probabilities) == PROBABILITIES else interpolation(PROBABILITIES, np.array(probabilities))
