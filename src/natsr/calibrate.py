@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from natsr.empirical import Empirical, Trust
-from natsr.scales import Mask, Scales, interpolation, student_density, student_quantile
+from natsr.scales import Mask, Scales, bounded, interpolation, student_density, student_quantile
 from natsr.state import into_arrays, of_arrays
 from natsr.types import OptionError, ShapeError, State, StateError, Task
 
@@ -61,6 +61,8 @@ PRIOR = 20  # errors that the first ones are weighed against: one alone would mo
 #: Parts of a state that came later than others.
 LATER = (
     "debt",
+    "came",
+    "waiting",
     "told",
     "lately",
     "lately_place",
@@ -74,10 +76,9 @@ LATER = (
 )
 LOW, MIDDLE, HIGH = KNOTS.index(0.05), KNOTS.index(0.5), KNOTS.index(0.95)
 CHOSEN = slice(1, 8, 2)  # knots whose pinball losses steer the power of the fast size
-COMPARED, STEPS = slice(1, 8), 6  # knots, and the number of steps, at which the two opinions are compared
-SECOND = tuple(PROBABILITIES.index(p) for p in KNOTS[COMPARED])  # the same probabilities among those of the second
+COMPARED, STEPS = slice(1, -1), 8  # probabilities, and the number of steps, at which the two opinions are compared
 LOWER, MIDST, UPPER = (PROBABILITIES.index(p) for p in (0.05, 0.5, 0.95))
-ENDS = 1.0  # power of the factor and the debt that the outermost quantiles of the second opinion have
+PACE = 5  # rows of which one is compared; no divisor of a day's hours, half hours or quarters, nor of a week's days
 
 
 class Calibrator:
@@ -128,11 +129,16 @@ class Calibrator:
         self._steps = np.arange(H)
         self._units: Array | None = None  # of the forecast from the newest row, once asked for
         self._above, self._move = np.empty((K, H, C), dtype=bool), np.empty((K, H, C))
-        self._empirical, self._trust = Empirical(task, PROBABILITIES), Trust(C, np.array(KNOTS[COMPARED]))
+        self._empirical, self._trust = Empirical(task, PROBABILITIES), Trust(C, np.array(PROBABILITIES[COMPARED]), PACE)
         self._share = np.zeros((H, C))  # of the second opinion
+        # Every fifth forecast is compared with what came, at some of its steps, once all of its rows are there. By a
+        # fifth of the origin, modulo their number: the forecast, and what both opinions said of its errors.
         self._compared = np.unique(np.linspace(0, H - 1, min(H, STEPS)).round().astype(np.int64))
-        # By origin modulo H: what both opinions said.
-        self._told = np.zeros((H, 2, len(self._compared), len(SECOND), C))
+        waiting, steps = -(-H // PACE) + 1, len(self._compared)
+        self._waiting = np.full((waiting, steps, C), np.nan)
+        self._told = np.zeros((waiting, 2, steps, len(PROBABILITIES[COMPARED]), C))
+        self._came = np.full((H, C), np.nan)  # rows, by their number modulo H
+        self._between = interpolation(KNOTS, PROBABILITIES[COMPARED])
 
     def quantiles(
         self, mean: Array, variance: Array | None = None, probabilities: Sequence[float] | None = None
@@ -148,17 +154,17 @@ class Calibrator:
         weights = self._weights if probabilities is None else _weights(probabilities)
         factors = self._factors()
         knots = _widened(_uncrossed(self._knots.copy()), factors, self._sizes(variance))
-        knots += mean
+        mixed = bool(self._share.any())
+        if mixed:
+            knots *= 1 - self._share  # a share of one leaves nothing, not even rounding
         quantiles: Array = (weights @ knots.reshape(len(KNOTS), -1)).reshape(-1, *mean.shape)
-        if self._share.any():
-            second = self._second(factors)
+        if mixed:
+            second = _ends_widened(self._empirical.quantiles * self._share, factors)
             fine = self._fine if probabilities is None else _fine(probabilities)
             if fine is not None:
                 second = (fine @ second.reshape(len(second), -1)).reshape(quantiles.shape)
-            second += mean
-            second *= self._share
-            quantiles *= 1 - self._share  # a share of one leaves nothing, not even rounding
             quantiles += second
+        quantiles += mean
         # Rounding may let neighbours without any distance cross by the last bit, and a factor below one by a little.
         return _uncrossed(quantiles)
 
@@ -187,11 +193,27 @@ class Calibrator:
         self._unit[place] = self._sizes(variance)
         self._issued[:, place] = factors = self._factors()
         self._lever[place] = self.scales.lever()
-        at = self._compared
-        first = _widened(_uncrossed(self._knots[:, at]), factors, self._unit[place, at])[COMPARED]
-        second = self._second(factors, at)[SECOND, :]
+        if self.scales.rows % PACE == 0:
+            self._tell(mean, self._unit[place], factors)
+
+    def _tell(self, mean: Array, unit: Array, factors: Array) -> None:
+        """Remember what both opinions say, at the steps that they are compared at."""
+        at, place = self._compared, self.scales.rows // PACE % len(self._told)
+        knots = _widened(_uncrossed(self._knots[:, at]), factors, unit[at])
+        first = (self._between @ knots.reshape(len(KNOTS), -1)).reshape(-1, *knots.shape[1:])
+        second = _ends_widened(self._empirical.quantiles[:, at], factors)[COMPARED]
         second = np.where(self._empirical.ready[at] > 0, second, first)
+        self._waiting[place] = mean[at]
         self._told[place, 0], self._told[place, 1] = first.swapaxes(0, 1), second.swapaxes(0, 1)
+
+    def _compare(self, origin: int) -> None:
+        """Learn from the forecast of this origin, all of whose rows have come, how far to trust the second opinion."""
+        place = origin // PACE % len(self._told)
+        error = self._came[(origin + self._compared) % self.task.horizon] - self._waiting[place]
+        known = np.isfinite(error)
+        if known.any():
+            self._trust.learn(np.where(known, error, 0.0), known, *self._told[place])
+        self._waiting[place] = np.nan
 
     def reveal(self, row: Array) -> None:
         """Learn from the next row `(C,)`: step `h` of the forecast made `h` rows ago. What is not finite is missing."""
@@ -204,6 +226,9 @@ class Calibrator:
         error[~known] = 0.0
         if known.any():
             self._learn(error, known, places)
+        self._came[(rows - 1) % horizon] = row
+        if (rows - horizon) % PACE == 0:
+            self._compare(rows - horizon)
         self._empirical.move(error, known, rows)
         np.multiply(self._empirical.ready, self._trust.share, out=self._share)
         self.scales.move(error, known)
@@ -218,25 +243,20 @@ class Calibrator:
         alive, here = here > 0, np.maximum(here, 1)
         centre = self._knots[MIDDLE]
         off = score - centre
-        mixed = bool(self._share.any())
-        if mixed:
-            missed = known & ~self._inside(error, unit, np.exp(self._factor))
-        else:
-            now = off / np.exp(self._factor) + centre
-            missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
+        middle, (low, high) = self._interval(unit)
+        far = error - middle
+        now = far / np.exp(self._factor)
+        missed = known & ((now < low) | (now > high))
         share = (np.count_nonzero(missed, axis=0) / here - self._misses) * alive
         shared = alive * (share.sum() / np.count_nonzero(alive))
         share += SHARED * (shared - share)
-        self._factor = np.clip(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
+        self._factor = bounded(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
         issued = off / self._issued[:, places]  # (4, H, C)
         issued += centre
         for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
             np.greater(issued[power], self._knots[knot], out=above)
-        if mixed:
-            inside = self._inside(error, unit, self._issued[-1, places])
-        else:
-            inside = self._above[LOW] & ~self._above[HIGH]
-        held = np.count_nonzero(known & inside) / np.count_nonzero(known)
+        far /= self._issued[-1, places]
+        held = np.count_nonzero(known & (low <= far) & (far <= high)) / np.count_nonzero(known)
         self._debt += (0.9 - held - self._debt) / PAYING
         # The slope of the pinball loss over the logarithm of the unit, in units.
         slope = ((1 - self._levels[CHOSEN] - self._above[CHOSEN]) * self._knots[CHOSEN]).sum(0)
@@ -245,51 +265,30 @@ class Calibrator:
         self.scales.lean(slope.sum(0) / here)
         # Where the tails are wider than Student's the density at a knot is lower, and its steps are longer.
         rate = (self._knots[HIGH] - self._knots[LOW]) / self._span
-        np.clip(rate, 1.0, 20.0, out=rate)
+        rate = bounded(rate, 1.0, 20.0)
         rate *= known
         rate /= np.minimum(self.scales.count + PRIOR, self.memory)
         self._move[...] = self._down
         np.copyto(self._move, self._up, where=self._above)
         self._move *= rate
         self._knots += self._move
-        at = self._compared
-        first, second = self._told[places[at], :, np.arange(len(at))].swapaxes(0, 1)
-        self._trust.learn(error[at], known[at], first, second)
 
-    def _second(self, factors: Array, at: slice | npt.NDArray[np.int64] = slice(None)) -> Array:
-        """The quantiles of the last errors, the outermost widened, at these steps `(Q, S, C)`."""
-        second = self._empirical.quantiles[:, at].copy()
-        middle = second[MIDST]
-        power = factors[-1] ** ENDS
-        for part in (second[: LOWER + 1], second[UPPER:]):
-            part -= middle
-            part *= power
-            part += middle
-        return second
-
-    def _inside(self, error: Array, unit: Array, factor: Array) -> Mask:
-        """Whether errors `(H, C)` lie in the mixed 90 % interval, issued in these units and widened by this factor."""
+    def _interval(self, unit: Array) -> tuple[Array, Array]:
+        """The median of the mixed errors in these units, and how far from it the ends of 90 % are without factors."""
         first, second = self._knots, self._empirical.quantiles
-        other = factor**ENDS
-        ends = []
-        for one, two in ((LOW, LOWER), (HIGH, UPPER)):
-            end = first[one] - first[MIDDLE]
-            end *= factor
-            end += first[MIDDLE]
-            end *= unit
-            late = second[two] - second[MIDST]
-            late *= other
-            late += second[MIDST]
-            late -= end
-            late *= self._share
-            end += late
-            ends.append(end)
-        inside: Mask = (ends[0] <= error) & (error <= ends[1])
-        return inside
+        rest = unit - unit * self._share
+        middle = first[MIDDLE] * rest
+        ends = first[LOW : HIGH + 1 : HIGH - LOW] - first[MIDDLE]  # (2, H, C)
+        ends *= rest
+        late = second[LOWER : UPPER + 1 : UPPER - LOWER] - second[MIDST]
+        late *= self._share
+        ends += late
+        middle += second[MIDST] * self._share
+        return middle, ends
 
     def _factors(self) -> Array:
         """The powers of the factor and the debt, `(4, C)`."""
-        owed = np.clip(INTEREST * self._debt, LEAST, MOST)
+        owed = bounded(INTEREST * self._debt, LEAST, MOST)
         factors: Array = np.exp(np.array(OUTER)[:, None] * (self._factor + owed))
         return factors
 
@@ -329,6 +328,8 @@ class Calibrator:
             "unit": self._unit,
             "issued": self._issued,
             "lever": self._lever,
+            "came": self._came,
+            "waiting": self._waiting,
             "told": self._told,
             "lately": self._empirical.errors,
             "lately_place": self._empirical.place,
@@ -350,6 +351,16 @@ def _widened(knots: Array, factors: Array, unit: Array) -> Array:
     knots += centre
     knots *= unit
     return knots
+
+
+def _ends_widened(second: Array, factors: Array) -> Array:
+    """The second opinion's quantiles `(21, S, C)` with the factor at the ends; in place."""
+    middle, power = second[MIDST], factors[-1]
+    for part in (second[: LOWER + 1], second[UPPER:]):
+        part -= middle
+        part *= power
+        part += middle
+    return second
 
 
 def _uncrossed(rising: Array) -> Array:

@@ -1,8 +1,7 @@
 """Quantiles of the last errors, and how far to trust them: the second opinion of `natsr.calibrate`.
 
 For each step and column the errors of late lie in a ring, `ROWS` of them, fewer where a stream is so wide that they
-would be more than `NUMBERS`. Their quantiles are read off in turn: a few pairs of step and column a row, each at least
-once in `TURN` rows.
+would be more than `NUMBERS`. Their quantiles are read off in turn, each at least once in `TURNS` times `PAUSE` rows.
 
 `Trust` says for each column how much of these quantiles is to be mixed in. The loss of a mixture of two quantiles is
 convex in the share, so three points tell most of it: from each row that comes it adds up what the mixture would have
@@ -28,12 +27,12 @@ ROWS = 500  # errors that are looked back on
 NUMBERS = 4_000_000  # that are kept in all, where this does not leave fewer than `FEWEST` for each pair
 FEWEST = 48
 YOUNG = 41  # errors below which nothing is said: from here on one wild value does not reach the outer quantiles
-TURN = 24  # rows within which all pairs have their turn
+TURNS, PAUSE = 6, 4  # in so many turns all pairs are read off, one turn after so many rows
 OUTWARD = 1e-6  # relative; errors are kept in 32 bits, and one that comes back exactly is to lie inside
 LARGEST = 1e38
 
 DISCOUNT = 0.999  # of what was gained and lost, for each row
-PROOF = 0.5  # roots of the sum of squares that are taken off a gain
+PROOF = 0.25  # roots of the sum of squares that are taken off a gain
 SLOWLY = 48  # rows; after so many the proof asked for is still twice that
 CUT, USUAL = 6.0, 20  # one row counts at most so many times the usual, once there is a usual
 
@@ -58,7 +57,7 @@ class Empirical:
         self.rows = max(min(ROWS, NUMBERS // (H * C)), FEWEST)
         self._probabilities = probabilities
         self._outward = OUTWARD * np.sign(np.array(probabilities) - 0.5)[:, None]
-        self._chunk = -(-H * C // TURN)
+        self._chunk = -(-H * C // TURNS)
         self._turns = -(-H * C // self._chunk)
         self._channels = np.arange(C)
         self.errors = np.full((H, C, self.rows), np.nan, dtype=np.float32)
@@ -69,7 +68,10 @@ class Empirical:
     def move(self, error: Array, known: Mask, row: int) -> None:
         """Take the errors about a row `(H, C)`, and read off the quantiles of those whose turn it is."""
         self._keep(error, known)
-        first = row % self._turns * self._chunk
+        if row % PAUSE == 0:
+            self._read(row // PAUSE % self._turns * self._chunk)
+
+    def _read(self, first: int) -> None:
         chosen = np.sort(self.errors.reshape(-1, self.rows)[first : first + self._chunk])  # NaN last
         counts = np.count_nonzero(chosen == chosen, axis=1)
         below, share = _between(self.rows, self._probabilities)
@@ -103,6 +105,7 @@ class Trust:
     Args:
         channels: How many columns.
         probabilities: Of the quantiles that are compared `(Q,)`.
+        every: How many rows each that is learned from stands for.
 
     Example:
         >>> trust, generator = Trust(1, np.array([0.25, 0.75])), np.random.default_rng(0)
@@ -113,11 +116,12 @@ class Trust:
         True
     """
 
-    def __init__(self, channels: int, probabilities: Array) -> None:
+    def __init__(self, channels: int, probabilities: Array, every: int = 1) -> None:
         ends = np.concatenate([[0.0], (probabilities[1:] + probabilities[:-1]) / 2, [1.0]])
         ends[[0, -1]] = 2 * probabilities[[0, -1]] - ends[[1, -2]]
         width = np.diff(ends)  # of the part of the probabilities that each stands for
         self._below, self._above = ((1 - probabilities) * width)[:, None], (probabilities * width)[:, None]
+        self._fade, self._slowly = DISCOUNT**every, SLOWLY / every
         self.lost = np.zeros((2, channels))  # with a share of one half, and of one; over that without
         self.square = np.zeros(channels)  # of the second
         self.count = np.zeros(channels)
@@ -145,12 +149,12 @@ class Trust:
         largest = np.abs(lost).max(0)
         wild = (self.count > USUAL) & (largest > CUT * usual)
         lost[:, wild] *= (CUT * usual / np.where(wild, largest, 1.0))[wild]
-        fade = np.where(here, DISCOUNT, 1.0)
+        fade = np.where(here, self._fade, 1.0)
         self.lost *= fade
         self.lost += lost
         self.square = fade * self.square + lost[1] ** 2
         self.count = fade * self.count + here
-        luck = PROOF * np.sqrt(self.square) * (1 + SLOWLY / np.maximum(self.count, 1))
+        luck = PROOF * np.sqrt(self.square) * (1 + self._slowly / np.maximum(self.count, 1))
         half, whole = self.lost[0] + luck / 2, self.lost[1] + luck
         bend, slope = 2 * whole - 4 * half, 4 * half - whole  # of the parabola: bend w² + slope w
         bent = bend > 0
