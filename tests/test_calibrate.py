@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from natsr.calibrate import PROBABILITIES, Calibrator
+from natsr.calibrate import LATER, PROBABILITIES, Calibrator
 from natsr.types import OptionError, ShapeError, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
@@ -305,3 +306,161 @@ def test_wrong_arguments_are_refused() -> None:
         Calibrator(task).quantiles(np.zeros((2, 3)))
     with pytest.raises(ShapeError, match=r"row has shape \(3,\), expected \(2,\)"):
         Calibrator(task).reveal(np.zeros(3))
+
+
+def loss(quantiles: Array, target: Array) -> float:
+    """Mean pinball loss of quantiles `(19, H, C)` at 0.05, 0.10, … 0.95."""
+    levels = np.array(PROBABILITIES[1:-1])[:, None, None]
+    off = target - quantiles
+    return float(np.maximum(levels * off, (levels - 1) * off).mean())
+
+
+def beside_the_last_errors(rows: Array, means: Array, begin: int) -> tuple[float, float]:
+    """The loss of the calibrator, and of the quantiles of the last 500 errors, refreshed every 24 rows, from `begin`.
+
+    Args:
+        rows: `(T,)`.
+        means: `(T, H)`.
+        begin: The first row whose forecast counts.
+    """
+    horizon = means.shape[1]
+    calibrator = Calibrator(Task(window=1, horizon=horizon, channels=1))
+    plain, found, other = np.zeros((19, horizon, 1)), 0.0, 0.0
+    for origin in range(len(rows) - horizon):
+        calibrator.reveal(rows[origin : origin + 1])
+        mean = means[origin, :, None]
+        quantiles = calibrator.quantiles(mean)
+        assert (np.diff(quantiles, axis=0) >= 0).all()
+        calibrator.push(mean)
+        if origin < begin:
+            continue
+        if (origin - begin) % 24 == 0:
+            for step in range(horizon):
+                known = np.arange(max(origin - 500 - step, 0), origin - step)
+                plain[:, step, 0] = np.quantile(rows[known + step + 1] - means[known, step], PROBABILITIES[1:-1])
+        target = rows[origin + 1 : origin + 1 + horizon, None]
+        found, other = found + loss(quantiles[1:-1], target), other + loss(mean + plain, target)
+    return found, other
+
+
+def jumping_levels(generator: np.random.Generator, count: int) -> tuple[Array, Array]:
+    rows = np.repeat(generator.normal(size=count), generator.geometric(0.005, size=count))[:count]
+    return rows, np.repeat(rows[:, None], 24, axis=1)
+
+
+def counter_with_resets(generator: np.random.Generator, count: int) -> tuple[Array, Array]:
+    rows = (np.arange(count) + generator.integers(97)) % 97 / 10
+    return rows, rows[:, None] + 0.1 * np.arange(1, 13)
+
+
+def missed_wave(generator: np.random.Generator, count: int) -> tuple[Array, Array]:
+    rows = np.sin(np.arange(count) / 15)
+    return rows, np.repeat(rows[:, None], 24, axis=1)
+
+
+@pytest.mark.parametrize("stream", [jumping_levels, counter_with_resets, missed_wave])
+def test_where_errors_are_no_size_times_a_distribution_the_last_ones_are_believed(
+    stream: Callable[[np.random.Generator, int], tuple[Array, Array]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, means = stream(np.random.default_rng(12), 3000)
+    found, other = beside_the_last_errors(rows, means, 1200)
+    assert found < 1.01 * other
+    monkeypatch.setattr("natsr.empirical.Trust.learn", lambda *_: None)
+    alone, _ = beside_the_last_errors(rows, means, 1200)
+    assert alone > 1.015 * other
+
+
+def test_where_the_size_of_errors_changes_the_last_ones_are_not_believed() -> None:
+    generator = np.random.default_rng(13)
+    rows = generator.normal(size=4000) * np.repeat(2.0 ** generator.integers(-3, 4, size=40), 100)
+    found, other = beside_the_last_errors(rows, np.zeros((4000, 1)), 1000)
+    assert found < 0.97 * other
+
+
+def trained(task: Task, count: int, seed: int = 14) -> tuple[Calibrator, Array]:
+    """A calibrator that believes its second opinion in part, and rows to go on with."""
+    generator = np.random.default_rng(seed)
+    rows = np.repeat(generator.normal(size=(count, task.channels)), 12, axis=0)[:count]
+    rows[:, 1:] += 0.3 * generator.normal(size=(count, task.channels - 1))
+    rows[generator.random(size=rows.shape) < 0.02] = math.nan
+    calibrator = Calibrator(task)
+    for row in rows:
+        calibrator.reveal(row)
+        calibrator.push(np.zeros((task.horizon, task.channels)))
+    return calibrator, rows
+
+
+def test_a_state_with_a_second_opinion_goes_on_bit_for_bit() -> None:
+    task = Task(window=1, horizon=7, channels=3)
+    for stop in (803, 804, 805, 811):  # whatever is due next
+        whole, rows = trained(task, stop)
+        share = whole.state_dict()["share"]
+        assert isinstance(share, Tensor) and (share > 0).any()
+        after = Calibrator(task)
+        after.load_state_dict(whole.state_dict())
+        for row in rows[:60]:
+            for calibrator in (whole, after):
+                calibrator.reveal(row)
+                calibrator.push(np.zeros((7, 3)))
+            zero = np.zeros((7, 3))
+            assert (whole.quantiles(zero) == after.quantiles(zero)).all()
+        assert same(whole.state_dict(), after.state_dict())
+
+
+def test_a_state_from_before_there_was_a_second_opinion_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, zero = Task(window=1, horizon=7, channels=3), np.zeros((7, 3))
+    with monkeypatch.context() as before:
+        before.setattr("natsr.empirical.Trust.learn", lambda *_: None)
+        older, rows = trained(task, 700)
+    state = {name: value for name, value in older.state_dict().items() if name not in LATER or name == "debt"}
+    newer = Calibrator(task)
+    newer.load_state_dict(state)
+    assert (newer.quantiles(zero) == older.quantiles(zero)).all()
+    for row in rows[:40]:  # too few to say anything
+        for calibrator in (older, newer):
+            calibrator.reveal(row)
+            calibrator.push(zero)
+        share = newer.state_dict()["share"]
+        assert isinstance(share, Tensor) and not share.any()
+    for row in np.concatenate([rows, rows]):
+        newer.reveal(row)
+        newer.push(zero)
+    share = newer.state_dict()["share"]
+    assert isinstance(share, Tensor) and share.any()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_quantiles_never_cross_on_any_stream(seed: int) -> None:
+    generator = np.random.default_rng([15, seed])
+    horizon, channels = int(generator.integers(1, 14)), int(generator.integers(1, 5))
+    calibrator = Calibrator(Task(window=1, horizon=horizon, channels=channels, season=int(generator.integers(1, 25))))
+    size = 10.0 ** np.cumsum(generator.normal(size=channels) * 0.1)
+    row = np.zeros(channels)
+    levels = [0.005, 0.02, *PROBABILITIES[1:], 0.999]
+    for step in range(900):
+        jump = generator.random(size=channels) < (0.02, 0.3, 1.0)[seed % 3]
+        row = np.where(jump, size * generator.standard_t(1.5, size=channels), row)
+        size = size * 10.0 ** (0.05 * generator.normal(size=channels))
+        shown = np.where(generator.random(size=channels) < 0.1, math.nan, row)
+        calibrator.reveal(shown)
+        mean = row + size * generator.normal(size=(horizon, channels)) * (seed % 2)
+        for quantiles in (calibrator.quantiles(mean), calibrator.quantiles(mean, probabilities=levels)):
+            assert np.isfinite(quantiles).all() and (np.diff(quantiles, axis=0) >= 0).all(), step
+        if generator.random() < 0.95:
+            calibrator.push(mean)
+
+
+def test_a_flat_column_is_covered_where_its_second_opinion_is_all_that_counts() -> None:
+    """Nothing but zeros: a share of one leaves no rounding behind."""
+    generator = np.random.default_rng(16)
+    calibrator = Calibrator(Task(window=1, horizon=2, channels=1))
+    held = []
+    for step in range(1500):
+        row = np.array([0.7 if step % 60 else generator.normal() + 5])
+        calibrator.reveal(row)
+        mean = np.full((2, 1), 0.7)
+        if step > 1000:
+            quantiles = calibrator.quantiles(mean)
+            held.append((quantiles[LOW] <= 0.7) & (quantiles[HIGH] >= 0.7))
+        calibrator.push(mean)
+    assert np.all(held)

@@ -17,6 +17,12 @@ An interval end is `mean + unit * (median + (knot - median) * (factor * debt)^w)
   before a change miss, and nothing can be done about these; the debt keeps those after it wider until the stretch as
   a whole holds again (the integral in "Conformal PID control").
 
+All this supposes errors that are some distribution times a size. Where they are not - nearly all of them zero and some
+far away, levels that jump - a *second opinion* is better: the quantiles of the last 500 errors as they are
+(`natsr.empirical`). The quantiles that are issued lie between those of the two, by a share for each column that follows
+their losses and is zero until there is proof. Factor and debt widen the second opinion's outermost quantiles too, and
+are moved by what the mixture missed; the knots go on as if there were no second opinion.
+
 Factor and debt are there for the ends: `w` is 1 for the outer knots and 0 for the median. They widen around the median
 knot, not around the forecast: where a forecast is always off by the same, both ends lie on one side of it.
 
@@ -115,6 +121,7 @@ class Calibrator:
         at = student_quantile(KNOTS)
         density = student_density(at)[:, None, None]
         levels = np.array(KNOTS)[:, None, None]
+        self._outer = np.array(OUTER)[:, None]
         self._levels, self._span = levels, float(at[HIGH] - at[LOW])
         self._up, self._down = levels / density, (levels - 1) / density
         self._knots = np.broadcast_to(at[:, None, None], (K, H, C)).copy()  # may cross; what is answered does not
@@ -201,7 +208,8 @@ class Calibrator:
         at, place = self._compared, self.scales.rows // PACE % len(self._told)
         knots = _widened(_uncrossed(self._knots[:, at]), factors, unit[at])
         first = (self._between @ knots.reshape(len(KNOTS), -1)).reshape(-1, *knots.shape[1:])
-        second = _ends_widened(self._empirical.quantiles[:, at], factors)[COMPARED]
+        # Without the factor: where the first opinion misses, that is large, and the second is not to be blamed for it.
+        second = self._empirical.quantiles[COMPARED, at]
         second = np.where(self._empirical.ready[at] > 0, second, first)
         self._waiting[place] = mean[at]
         self._told[place, 0], self._told[place, 1] = first.swapaxes(0, 1), second.swapaxes(0, 1)
@@ -239,7 +247,7 @@ class Calibrator:
         """Move everything by the errors `(H, C)` about the newest row, of the forecasts in these places."""
         unit = self._unit[places, self._steps]
         score = error / unit
-        here = np.count_nonzero(known, axis=0)
+        here = known.sum(0)
         alive, here = here > 0, np.maximum(here, 1)
         centre = self._knots[MIDDLE]
         off = score - centre
@@ -247,15 +255,16 @@ class Calibrator:
         far = error - middle
         now = far / np.exp(self._factor)
         missed = known & ((now < low) | (now > high))
-        share = (np.count_nonzero(missed, axis=0) / here - self._misses) * alive
+        share = (missed.sum(0) / here - self._misses) * alive
         shared = alive * (share.sum() / np.count_nonzero(alive))
         share += SHARED * (shared - share)
         self._factor = bounded(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
-        issued = off / self._issued[:, places]  # (4, H, C)
+        factors = self._issued[:, places]  # (4, H, C)
+        issued = off / factors
         issued += centre
         for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
             np.greater(issued[power], self._knots[knot], out=above)
-        far /= self._issued[-1, places]
+        far /= factors[-1]
         held = np.count_nonzero(known & (low <= far) & (far <= high)) / np.count_nonzero(known)
         self._debt += (0.9 - held - self._debt) / PAYING
         # The slope of the pinball loss over the logarithm of the unit, in units.
@@ -288,8 +297,8 @@ class Calibrator:
 
     def _factors(self) -> Array:
         """The powers of the factor and the debt, `(4, C)`."""
-        owed = bounded(INTEREST * self._debt, LEAST, MOST)
-        factors: Array = np.exp(np.array(OUTER)[:, None] * (self._factor + owed))
+        owed = min(max(INTEREST * self._debt.item(), LEAST), MOST)
+        factors: Array = np.exp(self._outer * (self._factor + owed))
         return factors
 
     def _sizes(self, variance: Array | None) -> Array:

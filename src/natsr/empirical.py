@@ -27,12 +27,12 @@ ROWS = 500  # errors that are looked back on
 NUMBERS = 4_000_000  # that are kept in all, where this does not leave fewer than `FEWEST` for each pair
 FEWEST = 48
 YOUNG = 41  # errors below which nothing is said: from here on one wild value does not reach the outer quantiles
-TURNS, PAUSE = 6, 4  # in so many turns all pairs are read off, one turn after so many rows
+TURNS, PAUSE = 4, 6  # in so many turns all pairs are read off, one turn after so many rows
 OUTWARD = 1e-6  # relative; errors are kept in 32 bits, and one that comes back exactly is to lie inside
 LARGEST = 1e38
 
 DISCOUNT = 0.999  # of what was gained and lost, for each row
-PROOF = 0.25  # roots of the sum of squares that are taken off a gain
+PROOF = 0.5  # roots of the sum of squares that are taken off a gain
 SLOWLY = 48  # rows; after so many the proof asked for is still twice that
 CUT, USUAL = 6.0, 20  # one row counts at most so many times the usual, once there is a usual
 
@@ -87,7 +87,7 @@ class Empirical:
 
     def _keep(self, error: Array, known: Mask) -> None:
         """Only rows in which a column is known take a place in its ring."""
-        newest = np.clip(error, -LARGEST, LARGEST)
+        newest = np.minimum(np.maximum(error, -LARGEST), LARGEST)
         if known.all():
             self.errors[:, self._channels, self.place] = newest
             self.place += 1

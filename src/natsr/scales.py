@@ -97,7 +97,7 @@ class Scales:
         magnitude, ratio = self._a, self._b
         np.abs(error, out=magnitude)
         magnitude /= beat
-        here = np.count_nonzero(known, axis=0)
+        here = known.sum(0)
         self.newest = np.where(here, magnitude.sum(0) / np.maximum(here, 1), np.nan)
         # A run of large errors raises the limit with the fast part, so that it cannot hold the size down for long.
         limit = WINSOR * self.size * np.maximum(self.fast, 1.0)
