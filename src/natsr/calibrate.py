@@ -208,8 +208,7 @@ class Calibrator:
         at, place = self._compared, self.scales.rows // PACE % len(self._told)
         knots = _widened(_uncrossed(self._knots[:, at]), factors, unit[at])
         first = (self._between @ knots.reshape(len(KNOTS), -1)).reshape(-1, *knots.shape[1:])
-        # Without the factor: where the first opinion misses, that is large, and the second is not to be blamed for it.
-        second = self._empirical.quantiles[COMPARED, at]
+        second = _ends_widened(self._empirical.quantiles[:, at], factors)[COMPARED]
         second = np.where(self._empirical.ready[at] > 0, second, first)
         self._waiting[place] = mean[at]
         self._told[place, 0], self._told[place, 1] = first.swapaxes(0, 1), second.swapaxes(0, 1)
