@@ -355,8 +355,7 @@ def levels(generator: np.random.Generator, count: int) -> Array:
 
 
 def on_and_off(generator: np.random.Generator, count: int) -> Array:
-    rows: Array = np.cumsum(generator.random(count) < 1 / 40) % 2.0
-    return rows
+    return np.asarray(np.cumsum(generator.random(count) < 1 / 40) % 2, dtype=np.float64)
 
 
 def sparse_walk(generator: np.random.Generator, count: int) -> Array:

@@ -137,7 +137,7 @@ class Calibrator:
         self._units: Array | None = None  # of the forecast from the newest row, once asked for
         self._above, self._move = np.empty((K, H, C), dtype=bool), np.empty((K, H, C))
         self._empirical, self._trust = Empirical(task, PROBABILITIES), Trust(C, np.array(PROBABILITIES[COMPARED]), PACE)
-        self._share = np.zeros((H, C))  # of the second opinion
+        self._share, self._mixed = np.zeros((H, C)), False  # of the second opinion, and whether there is any
         # Every fifth forecast is compared with what came, at some of its steps, once all of its rows are there. By a
         # fifth of the origin, modulo their number: the forecast, and what both opinions said of its errors.
         self._compared = np.unique(np.linspace(0, H - 1, min(H, STEPS)).round().astype(np.int64))
@@ -161,11 +161,10 @@ class Calibrator:
         weights = self._weights if probabilities is None else _weights(probabilities)
         factors = self._factors()
         knots = _widened(_uncrossed(self._knots.copy()), factors, self._sizes(variance))
-        mixed = bool(self._share.any())
-        if mixed:
+        if self._mixed:
             knots *= 1 - self._share  # a share of one leaves nothing, not even rounding
         quantiles: Array = (weights @ knots.reshape(len(KNOTS), -1)).reshape(-1, *mean.shape)
-        if mixed:
+        if self._mixed:
             second = _ends_widened(self._empirical.quantiles * self._share, factors)
             fine = self._fine if probabilities is None else _fine(probabilities)
             if fine is not None:
@@ -234,10 +233,12 @@ class Calibrator:
         if known.any():
             self._learn(error, known, places)
         self._came[(rows - 1) % horizon] = row
-        if (rows - horizon) % PACE == 0:
+        compared = (rows - horizon) % PACE == 0
+        if compared:
             self._compare(rows - horizon)
-        self._empirical.move(error, known, rows)
-        np.multiply(self._empirical.ready, self._trust.share, out=self._share)
+        if self._empirical.move(error, known, rows) or compared:
+            np.multiply(self._empirical.ready, self._trust.share, out=self._share)
+            self._mixed = bool(self._share.any())
         self.scales.move(error, known)
         self._units = None
         self._mean[rows % horizon] = np.nan
@@ -324,7 +325,7 @@ class Calibrator:
             raise StateError(f"rows is {rows!r}, expected a number; is this the state of a calibrator?")
         into_arrays(state, self._arrays(), "calibrator")
         self.scales.rows = rows
-        self._units = None
+        self._units, self._mixed = None, bool(self._share.any())
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {

@@ -65,13 +65,16 @@ class Empirical:
         self.quantiles = np.zeros((len(probabilities), H, C))
         self.ready = np.zeros((H, C))  # 1 where there are errors enough, else 0
 
-    def move(self, error: Array, known: Mask, row: int) -> None:
-        """Take the errors about a row `(H, C)`, and read off the quantiles of those whose turn it is."""
+    def move(self, error: Array, known: Mask, row: int) -> bool:
+        """Take the errors about a row `(H, C)`, and read off the quantiles whose turn it is, if any; was it so?"""
         self._keep(error, known)
-        if row % PAUSE == 0:
+        due = row % PAUSE == 0
+        if due:
             self._read(row // PAUSE % self._turns * self._chunk)
+        return due
 
     def _read(self, first: int) -> None:
+        """The quantiles of a chunk of the pairs of step and column, from this one on."""
         chosen = np.sort(self.errors.reshape(-1, self.rows)[first : first + self._chunk])  # NaN last
         counts = np.count_nonzero(chosen == chosen, axis=1)
         below, share = _between(self.rows, self._probabilities)
@@ -96,7 +99,7 @@ class Empirical:
             here = np.flatnonzero(known.any(0))
             self.errors[:, here, self.place[here]] = newest[:, here]
             self.place[here] += 1
-        self.place[self.place == self.rows] = 0
+        self.place %= self.rows
 
 
 class Trust:
