@@ -48,4 +48,6 @@ def test_a_stream_is_answered_as_before(name: str) -> None:
     found, expected = done.stdout.splitlines(), told.read_text(encoding="utf-8").splitlines()
     assert len(found) == len(expected) > 3
     for one, other in zip(found, expected, strict=True):
-        assert alike(json.loads(one), json.loads(other))
+        answer = json.loads(one)
+        assert answer.pop("drift", None) is None  # which 0.5.0 did not tell
+        assert alike(answer, json.loads(other))
