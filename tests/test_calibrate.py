@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from natsr.calibrate import PROBABILITIES, Calibrator
+from natsr.calibrate import LATER, PROBABILITIES, Calibrator
 from natsr.types import OptionError, ShapeError, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
@@ -305,3 +306,166 @@ def test_wrong_arguments_are_refused() -> None:
         Calibrator(task).quantiles(np.zeros((2, 3)))
     with pytest.raises(ShapeError, match=r"row has shape \(3,\), expected \(2,\)"):
         Calibrator(task).reveal(np.zeros(3))
+
+
+def loss(quantiles: Array, target: Array) -> float:
+    """Mean pinball loss of quantiles `(19, H, C)` at 0.05, 0.10, … 0.95."""
+    levels = np.array(PROBABILITIES[1:-1])[:, None, None]
+    off = target - quantiles
+    return float(np.maximum(levels * off, (levels - 1) * off).mean())
+
+
+def beside_the_last_errors(rows: Array, means: Array, begin: int) -> tuple[float, float]:
+    """The loss of the calibrator, and of the quantiles of the last 500 errors, refreshed every 24 rows, from `begin`.
+
+    Args:
+        rows: `(T,)`.
+        means: `(T, H)`.
+        begin: The first row whose forecast counts.
+    """
+    horizon = means.shape[1]
+    calibrator = Calibrator(Task(window=1, horizon=horizon, channels=1))
+    plain, found, other = np.zeros((19, horizon, 1)), 0.0, 0.0
+    for origin in range(len(rows) - horizon):
+        calibrator.reveal(rows[origin : origin + 1])
+        mean = means[origin, :, None]
+        quantiles = calibrator.quantiles(mean)
+        assert (np.diff(quantiles, axis=0) >= 0).all()
+        calibrator.push(mean)
+        if origin < begin:
+            continue
+        if (origin - begin) % 24 == 0:
+            for step in range(horizon):
+                known = np.arange(max(origin - 500 - step, 0), origin - step)
+                errors = rows[known + step + 1] - means[known, step]
+                plain[:, step, 0] = np.quantile(errors, PROBABILITIES[1:-1])
+        target = rows[origin + 1 : origin + 1 + horizon, None]
+        found, other = found + loss(quantiles[1:-1], target), other + loss(mean + plain, target)
+    return found, other
+
+
+def levels(generator: np.random.Generator, count: int) -> Array:
+    """A whole number that is another one now and then."""
+    rows, level = np.zeros(count), 0.0
+    for row in range(count):
+        if generator.random() < 1 / 60:
+            level = round(10 * generator.normal())
+        rows[row] = level
+    return rows
+
+
+def on_and_off(generator: np.random.Generator, count: int) -> Array:
+    return np.asarray(np.cumsum(generator.random(count) < 1 / 40) % 2, dtype=np.float64)
+
+
+def sparse_walk(generator: np.random.Generator, count: int) -> Array:
+    return np.asarray(np.cumsum(np.where(generator.random(count) < 0.02, generator.normal(size=count), 0.0)))
+
+
+@pytest.mark.parametrize("stream", [levels, on_and_off, sparse_walk])
+def test_where_most_errors_are_zero_the_last_ones_are_believed(
+    stream: Callable[[np.random.Generator, int], Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = stream(np.random.default_rng(12), 2500)
+    last = np.repeat(rows[:, None], 24, axis=1)
+    found, other = beside_the_last_errors(rows, last, 300)
+    assert found < 1.015 * other
+    monkeypatch.setattr("natsr.empirical.Trust.learn", lambda *_: None)
+    alone, _ = beside_the_last_errors(rows, last, 300)
+    assert alone > 1.04 * other
+
+
+def test_where_the_size_of_errors_changes_the_last_ones_are_not_believed() -> None:
+    generator = np.random.default_rng(13)
+    rows = generator.normal(size=4000) * np.repeat(2.0 ** generator.integers(-3, 4, size=40), 100)
+    found, other = beside_the_last_errors(rows, np.zeros((4000, 1)), 1000)
+    assert found < 0.97 * other
+
+
+def trained(task: Task, count: int) -> tuple[Calibrator, Array]:
+    """A calibrator of last values that believes its second opinion, at least in part, and the rows it has seen."""
+    generator = np.random.default_rng(14)
+    rows = np.stack([levels(generator, count) for _ in range(task.channels)], axis=1)
+    rows[:, -1] += 0.3 * generator.normal(size=count)
+    rows[generator.random(size=rows.shape) < 0.02] = math.nan
+    calibrator = Calibrator(task)
+    feed([calibrator], rows)
+    return calibrator, rows
+
+
+def feed(calibrators: list[Calibrator], rows: Array) -> None:
+    for row in rows:
+        for calibrator in calibrators:
+            calibrator.reveal(row)
+            calibrator.push(np.tile(np.nan_to_num(row), (calibrator.task.horizon, 1)))
+
+
+def share(calibrator: Calibrator) -> Tensor:
+    found = calibrator.state_dict()["share"]
+    assert isinstance(found, Tensor)
+    return found
+
+
+@pytest.mark.parametrize("stop", [803, 804, 805, 806, 811])  # whatever is due next
+def test_a_state_with_a_second_opinion_goes_on_bit_for_bit(stop: int) -> None:
+    task, zero = Task(window=1, horizon=7, channels=3), np.zeros((7, 3))
+    whole, rows = trained(task, stop)
+    assert (share(whole) > 0).any()
+    after = Calibrator(task)
+    after.load_state_dict(whole.state_dict())
+    for row in rows[:60]:
+        feed([whole, after], row[None])
+        assert (whole.quantiles(zero) == after.quantiles(zero)).all()
+    assert same(whole.state_dict(), after.state_dict())
+
+
+def test_a_state_from_before_there_was_a_second_opinion_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, zero = Task(window=1, horizon=7, channels=3), np.zeros((7, 3))
+    with monkeypatch.context() as before:
+        before.setattr("natsr.empirical.Trust.learn", lambda *_: None)
+        older, rows = trained(task, 700)
+    newer = Calibrator(task)
+    kept = older.state_dict()
+    newer.load_state_dict({name: value for name, value in kept.items() if name not in LATER or name == "debt"})
+    assert (newer.quantiles(zero) == older.quantiles(zero)).all()
+    feed([newer], rows[:40])  # too few errors to say anything
+    assert not share(newer).any()
+    feed([newer], rows)
+    assert share(newer).any()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_quantiles_never_cross_on_any_stream(seed: int) -> None:
+    generator = np.random.default_rng([15, seed])
+    horizon, channels = int(generator.integers(1, 14)), int(generator.integers(1, 5))
+    calibrator = Calibrator(Task(window=1, horizon=horizon, channels=channels, season=int(generator.integers(1, 25))))
+    size = 10.0 ** np.cumsum(generator.normal(size=channels) * 0.1)
+    row = np.zeros(channels)
+    levels = [0.005, 0.02, *PROBABILITIES[1:], 0.999]
+    for step in range(900):
+        jump = generator.random(size=channels) < (0.02, 0.3, 1.0)[seed % 3]
+        row = np.where(jump, size * generator.standard_t(1.5, size=channels), row)
+        size = size * 10.0 ** (0.05 * generator.normal(size=channels))
+        shown = np.where(generator.random(size=channels) < 0.1, math.nan, row)
+        calibrator.reveal(shown)
+        mean = row + size * generator.normal(size=(horizon, channels)) * (seed % 2)
+        for quantiles in (calibrator.quantiles(mean), calibrator.quantiles(mean, probabilities=levels)):
+            assert np.isfinite(quantiles).all() and (np.diff(quantiles, axis=0) >= 0).all(), step
+        if generator.random() < 0.95:
+            calibrator.push(mean)
+
+
+def test_a_flat_column_is_covered_where_its_second_opinion_is_all_that_counts() -> None:
+    """Nothing but zeros: a share of one leaves no rounding behind."""
+    generator = np.random.default_rng(16)
+    calibrator = Calibrator(Task(window=1, horizon=2, channels=1))
+    held = []
+    for step in range(1500):
+        row = np.array([0.7 if step % 60 else generator.normal() + 5])
+        calibrator.reveal(row)
+        mean = np.full((2, 1), 0.7)
+        if step > 1000:
+            quantiles = calibrator.quantiles(mean)
+            held.append((quantiles[LOW] <= 0.7) & (quantiles[HIGH] >= 0.7))
+        calibrator.push(mean)
+    assert np.all(held)

@@ -17,6 +17,12 @@ An interval end is `mean + unit * (median + (knot - median) * (factor * debt)^w)
   before a change miss, and nothing can be done about these; the debt keeps those after it wider until the stretch as
   a whole holds again (the integral in "Conformal PID control").
 
+All this supposes errors that are some distribution times a size. Where they are not - nearly all of them zero and some
+far away, levels that jump - a *second opinion* is better: the quantiles of the last 500 errors as they are
+(`natsr.empirical`). The quantiles that are issued lie between those of the two, by a share for each column that follows
+their losses and is zero until there is proof. Factor and debt widen the second opinion's outermost quantiles too, and
+are moved by what the mixture missed; the knots go on as if there were no second opinion.
+
 Factor and debt are there for the ends: `w` is 1 for the outer knots and 0 for the median. They widen around the median
 knot, not around the forecast: where a forecast is always off by the same, both ends lie on one side of it.
 
@@ -29,11 +35,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from natsr.scales import Mask, Scales, interpolation, student_density, student_quantile
+from natsr.empirical import Empirical, Trust
+from natsr.scales import Mask, Scales, bounded, interpolation, student_density, student_quantile
 from natsr.state import into_arrays, of_arrays
 from natsr.types import OptionError, ShapeError, State, StateError, Task
 
@@ -56,8 +64,27 @@ LEAST, MOST = -0.1, 0.6  # bounds of what it adds
 OUTER = (0.0, 0.2, 0.6, 1.0)  # powers of the factor and the debt
 POWERS = (3, 3, 2, 1, 0, 1, 2, 3, 3)  # which of them each knot has
 PRIOR = 20  # errors that the first ones are weighed against: one alone would move the outer knots far
+#: Parts of a state that came later than others.
+LATER = (
+    "debt",
+    "came",
+    "waiting",
+    "told",
+    "lately",
+    "lately_place",
+    "lately_quantiles",
+    "lately_ready",
+    "trust_lost",
+    "trust_square",
+    "trust_count",
+    "trust",
+    "share",
+)
 LOW, MIDDLE, HIGH = KNOTS.index(0.05), KNOTS.index(0.5), KNOTS.index(0.95)
 CHOSEN = slice(1, 8, 2)  # knots whose pinball losses steer the power of the fast size
+COMPARED, STEPS = slice(1, -1), 8  # probabilities, and the number of steps, at which the two opinions are compared
+LOWER, MIDST, UPPER = (PROBABILITIES.index(p) for p in (0.05, 0.5, 0.95))
+PACE = 5  # rows of which one is compared; no divisor of a day's hours, half hours or quarters, nor of a week's days
 
 
 class Calibrator:
@@ -90,10 +117,11 @@ class Calibrator:
         self.probabilities = tuple(probabilities)
         self.memory = memory
         self.scales = Scales(task)
-        self._weights = _weights(self.probabilities)
+        self._weights, self._fine = _weights(self.probabilities), _fine(self.probabilities)
         at = student_quantile(KNOTS)
         density = student_density(at)[:, None, None]
         levels = np.array(KNOTS)[:, None, None]
+        self._outer = np.array(OUTER)[:, None]
         self._levels, self._span = levels, float(at[HIGH] - at[LOW])
         self._up, self._down = levels / density, (levels - 1) / density
         self._knots = np.broadcast_to(at[:, None, None], (K, H, C)).copy()  # may cross; what is answered does not
@@ -108,6 +136,16 @@ class Calibrator:
         self._steps = np.arange(H)
         self._units: Array | None = None  # of the forecast from the newest row, once asked for
         self._above, self._move = np.empty((K, H, C), dtype=bool), np.empty((K, H, C))
+        self._empirical, self._trust = Empirical(task, PROBABILITIES), Trust(C, np.array(PROBABILITIES[COMPARED]), PACE)
+        self._share, self._mixed = np.zeros((H, C)), False  # of the second opinion, and whether there is any
+        # Every fifth forecast is compared with what came, at some of its steps, once all of its rows are there. By a
+        # fifth of the origin, modulo their number: the forecast, and what both opinions said of its errors.
+        self._compared = np.unique(np.linspace(0, H - 1, min(H, STEPS)).round().astype(np.int64))
+        waiting, steps = -(-H // PACE) + 1, len(self._compared)
+        self._waiting = np.full((waiting, steps, C), np.nan)
+        self._told = np.zeros((waiting, 2, steps, len(PROBABILITIES[COMPARED]), C))
+        self._came = np.full((H, C), np.nan)  # rows, by their number modulo H
+        self._between = interpolation(KNOTS, PROBABILITIES[COMPARED])
 
     def quantiles(
         self, mean: Array, variance: Array | None = None, probabilities: Sequence[float] | None = None
@@ -121,14 +159,18 @@ class Calibrator:
         """
         self._check(mean)
         weights = self._weights if probabilities is None else _weights(probabilities)
-        knots = _uncrossed(self._knots.copy())
-        centre = knots[MIDDLE].copy()
-        knots -= centre
-        knots *= self._factors()[POWERS, None]
-        knots += centre
-        knots *= self._sizes(variance)
-        knots += mean
+        factors = self._factors()
+        knots = _widened(_uncrossed(self._knots.copy()), factors, self._sizes(variance))
+        if self._mixed:
+            knots *= 1 - self._share  # a share of one leaves nothing, not even rounding
         quantiles: Array = (weights @ knots.reshape(len(KNOTS), -1)).reshape(-1, *mean.shape)
+        if self._mixed:
+            second = _ends_widened(self._empirical.quantiles * self._share, factors)
+            fine = self._fine if probabilities is None else _fine(probabilities)
+            if fine is not None:
+                second = (fine @ second.reshape(len(second), -1)).reshape(quantiles.shape)
+            quantiles += second
+        quantiles += mean
         # Rounding may let neighbours without any distance cross by the last bit, and a factor below one by a little.
         return _uncrossed(quantiles)
 
@@ -155,8 +197,29 @@ class Calibrator:
         place = self.scales.rows % self.task.horizon
         self._mean[place] = mean
         self._unit[place] = self._sizes(variance)
-        self._issued[:, place] = self._factors()
+        self._issued[:, place] = factors = self._factors()
         self._lever[place] = self.scales.lever()
+        if self.scales.rows % PACE == 0:
+            self._tell(mean, self._unit[place], factors)
+
+    def _tell(self, mean: Array, unit: Array, factors: Array) -> None:
+        """Remember what both opinions say, at the steps that they are compared at."""
+        at, place = self._compared, self.scales.rows // PACE % len(self._told)
+        knots = _widened(_uncrossed(self._knots[:, at]), factors, unit[at])
+        first = (self._between @ knots.reshape(len(KNOTS), -1)).reshape(-1, *knots.shape[1:])
+        second = _ends_widened(self._empirical.quantiles[:, at], factors)[COMPARED]
+        second = np.where(self._empirical.ready[at] > 0, second, first)
+        self._waiting[place] = mean[at]
+        self._told[place, 0], self._told[place, 1] = first.swapaxes(0, 1), second.swapaxes(0, 1)
+
+    def _compare(self, origin: int) -> None:
+        """Learn from the forecast of this origin, all of whose rows have come, how far to trust the second opinion."""
+        place = origin // PACE % len(self._told)
+        error = self._came[(origin + self._compared) % self.task.horizon] - self._waiting[place]
+        known = np.isfinite(error)
+        if known.any():
+            self._trust.learn(np.where(known, error, 0.0), known, *self._told[place])
+        self._waiting[place] = np.nan
 
     def reveal(self, row: Array) -> None:
         """Learn from the next row `(C,)`: step `h` of the forecast made `h` rows ago. What is not finite is missing."""
@@ -168,28 +231,41 @@ class Calibrator:
         known = np.isfinite(error)
         error[~known] = 0.0
         if known.any():
-            self._learn(error / self._unit[places, self._steps], known, places)
+            self._learn(error, known, places)
+        self._came[(rows - 1) % horizon] = row
+        compared = (rows - horizon) % PACE == 0
+        if compared:
+            self._compare(rows - horizon)
+        if self._empirical.move(error, known, rows) or compared:
+            np.multiply(self._empirical.ready, self._trust.share, out=self._share)
+            self._mixed = bool(self._share.any())
         self.scales.move(error, known)
         self._units = None
         self._mean[rows % horizon] = np.nan
 
-    def _learn(self, score: Array, known: Mask, places: npt.NDArray[np.int64]) -> None:
-        """Move everything by errors in units `(H, C)` about the newest row, from the forecasts in these places."""
-        here = np.count_nonzero(known, axis=0)
+    def _learn(self, error: Array, known: Mask, places: npt.NDArray[np.int64]) -> None:
+        """Move everything by the errors `(H, C)` about the newest row, of the forecasts in these places."""
+        unit = self._unit[places, self._steps]
+        score = error / unit
+        here = known.sum(0)
         alive, here = here > 0, np.maximum(here, 1)
         centre = self._knots[MIDDLE]
         off = score - centre
-        now = off / np.exp(self._factor) + centre
-        missed = known & ((now < self._knots[LOW]) | (now > self._knots[HIGH]))
-        share = (np.count_nonzero(missed, axis=0) / here - self._misses) * alive
+        middle, (low, high) = self._interval(unit)
+        far = error - middle
+        now = far / np.exp(self._factor)
+        missed = known & ((now < low) | (now > high))
+        share = (missed.sum(0) / here - self._misses) * alive
         shared = alive * (share.sum() / np.count_nonzero(alive))
         share += SHARED * (shared - share)
-        self._factor = np.clip(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
-        issued = off / self._issued[:, places]  # (4, H, C)
+        self._factor = bounded(LEAK * (self._factor + GAIN * share), NARROWEST, WIDEST)
+        factors = self._issued[:, places]  # (4, H, C)
+        issued = off / factors
         issued += centre
         for knot, (power, above) in enumerate(zip(POWERS, self._above, strict=True)):
             np.greater(issued[power], self._knots[knot], out=above)
-        held = np.count_nonzero(known & self._above[LOW] & ~self._above[HIGH]) / np.count_nonzero(known)
+        far /= factors[-1]
+        held = np.count_nonzero(known & (low <= far) & (far <= high)) / np.count_nonzero(known)
         self._debt += (0.9 - held - self._debt) / PAYING
         # The slope of the pinball loss over the logarithm of the unit, in units.
         slope = ((1 - self._levels[CHOSEN] - self._above[CHOSEN]) * self._knots[CHOSEN]).sum(0)
@@ -198,7 +274,7 @@ class Calibrator:
         self.scales.lean(slope.sum(0) / here)
         # Where the tails are wider than Student's the density at a knot is lower, and its steps are longer.
         rate = (self._knots[HIGH] - self._knots[LOW]) / self._span
-        np.clip(rate, 1.0, 20.0, out=rate)
+        rate = bounded(rate, 1.0, 20.0)
         rate *= known
         rate /= np.minimum(self.scales.count + PRIOR, self.memory)
         self._move[...] = self._down
@@ -206,10 +282,23 @@ class Calibrator:
         self._move *= rate
         self._knots += self._move
 
+    def _interval(self, unit: Array) -> tuple[Array, Array]:
+        """The median of the mixed errors in these units, and how far from it the ends of 90 % are without factors."""
+        first, second = self._knots, self._empirical.quantiles
+        rest = unit - unit * self._share
+        middle = first[MIDDLE] * rest
+        ends = first[LOW : HIGH + 1 : HIGH - LOW] - first[MIDDLE]  # (2, H, C)
+        ends *= rest
+        late = second[LOWER : UPPER + 1 : UPPER - LOWER] - second[MIDST]
+        late *= self._share
+        ends += late
+        middle += second[MIDST] * self._share
+        return middle, ends
+
     def _factors(self) -> Array:
         """The powers of the factor and the debt, `(4, C)`."""
-        owed = np.clip(INTEREST * self._debt, LEAST, MOST)
-        factors: Array = np.exp(np.array(OUTER)[:, None] * (self._factor + owed))
+        owed = min(max(INTEREST * self._debt.item(), LEAST), MOST)
+        factors: Array = np.exp(self._outer * (self._factor + owed))
         return factors
 
     def _sizes(self, variance: Array | None) -> Array:
@@ -228,16 +317,17 @@ class Calibrator:
         return {"rows": self.scales.rows, **of_arrays(self._arrays())}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on, bit for bit, from what `state_dict` gave; a state from before there was a debt begins without."""
-        state = {**of_arrays({"debt": np.zeros(1)}), **state}
+        """Go on, bit for bit, from what `state_dict` gave; what a state from before did not have begins anew."""
+        fresh = Calibrator(self.task, self.probabilities, memory=self.memory)._arrays()
+        state = {**of_arrays({name: fresh[name] for name in LATER}), **state}
         rows = state.get("rows")
         if not isinstance(rows, int):
             raise StateError(f"rows is {rows!r}, expected a number; is this the state of a calibrator?")
         into_arrays(state, self._arrays(), "calibrator")
         self.scales.rows = rows
-        self._units = None
+        self._units, self._mixed = None, bool(self._share.any())
 
-    def _arrays(self) -> dict[str, Array]:
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {
             **self.scales.arrays(),
             "knots": self._knots,
@@ -247,7 +337,39 @@ class Calibrator:
             "unit": self._unit,
             "issued": self._issued,
             "lever": self._lever,
+            "came": self._came,
+            "waiting": self._waiting,
+            "told": self._told,
+            "lately": self._empirical.errors,
+            "lately_place": self._empirical.place,
+            "lately_quantiles": self._empirical.quantiles,
+            "lately_ready": self._empirical.ready,
+            "trust_lost": self._trust.lost,
+            "trust_square": self._trust.square,
+            "trust_count": self._trust.count,
+            "trust": self._trust.share,
+            "share": self._share,
         }
+
+
+def _widened(knots: Array, factors: Array, unit: Array) -> Array:
+    """Knots `(K, S, C)` with the factors `(4, C)` around the median, in these units; in place."""
+    centre = knots[MIDDLE].copy()
+    knots -= centre
+    knots *= factors[POWERS, None]
+    knots += centre
+    knots *= unit
+    return knots
+
+
+def _ends_widened(second: Array, factors: Array) -> Array:
+    """The second opinion's quantiles `(21, S, C)` with the factor at the ends; in place."""
+    middle, power = second[MIDST], factors[-1]
+    for part in (second[: LOWER + 1], second[UPPER:]):
+        part -= middle
+        part *= power
+        part += middle
+    return second
 
 
 def _uncrossed(rising: Array) -> Array:
@@ -262,3 +384,8 @@ def _weights(probabilities: Sequence[float]) -> Array:
     if not (len(levels) and np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1):
         raise OptionError(f"probabilities are {tuple(probabilities)}, expected rising numbers between 0 and 1")
     return interpolation(KNOTS, levels)
+
+
+def _fine(probabilities: Sequence[float]) -> Array | None:
+    """Weights that make quantiles at any probability of those at `PROBABILITIES`; none are needed for these."""
+    return None if tuple(probabilities) == PROBABILITIES else interpolation(PROBABILITIES, np.array(probabilities))

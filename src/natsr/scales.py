@@ -97,7 +97,7 @@ class Scales:
         magnitude, ratio = self._a, self._b
         np.abs(error, out=magnitude)
         magnitude /= beat
-        here = np.count_nonzero(known, axis=0)
+        here = known.sum(0)
         self.newest = np.where(here, magnitude.sum(0) / np.maximum(here, 1), np.nan)
         # A run of large errors raises the limit with the fast part, so that it cannot hold the size down for long.
         limit = WINSOR * self.size * np.maximum(self.fast, 1.0)
@@ -115,9 +115,9 @@ class Scales:
     def _follow(self, ratio: Array, here: Mask, place: int, beat: Array) -> None:
         """Move the fast part and the rhythm by the mean error of each channel, in sizes."""
         self._pace += here
-        move = (ratio - self.fast) / np.clip(self._pace, 1, FAST)
+        move = (ratio - self.fast) / bounded(self._pace, 1, FAST)
         np.add(self.fast, move, out=self.fast, where=here)
-        np.clip(self.fast, 0.05, 1 / TINY, out=self.fast)
+        self.fast = bounded(self.fast, 0.05, 1 / TINY)
         if len(self._phases) == 1:
             return
         seen = np.minimum(ratio * beat / self.fast, WINSOR)
@@ -143,13 +143,13 @@ class Scales:
     def lever(self) -> Array:
         """By how much of its slow size a unit of each channel `(C,)` grows, for a small step of the power."""
         pull = np.log(self.fast)
-        np.clip(np.where(self.fast > 1, pull, DOWN * pull), -2.0, 2.0, out=pull)
+        pull = bounded(np.where(self.fast > 1, pull, DOWN * pull), -2.0, 2.0)
         pull *= np.minimum(self._boost(), 10.0)
         return pull
 
     def lean(self, slope: Array) -> None:
         """Step the power against the slope of the loss over it, `(C,)`."""
-        self.power = np.clip(self.power - RATE * slope, LEAST, MOST)
+        self.power = bounded(self.power - RATE * slope, LEAST, MOST)
 
     def _boost(self) -> Array:
         boost: Array = self.fast ** np.where(self.fast > 1, self.power, DOWN * self.power)
@@ -194,6 +194,11 @@ class Scales:
             "rhythm_count": self._raw_count,
             "rhythm_sum": self._sum,
         }
+
+
+def bounded(values: Array, least: float, most: float) -> Array:
+    """What `numpy.clip` gives, at a third of its time for few values."""
+    return np.minimum(np.maximum(values, least), most)
 
 
 def interpolation(knots: npt.ArrayLike, probabilities: npt.ArrayLike) -> Array:
