@@ -17,7 +17,7 @@ from natsr.bench.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-OURS = (RESULTS / "paper-complete.jsonl", RESULTS / "etth1-paper.jsonl")
+OURS = tuple(RESULTS / f"{name}.jsonl" for name in ("paper-complete", "etth1-paper", "paper-subsets"))
 #: An error of so little, in standard deviations, is none.
 EXACT = 1e-3
 #: At most so much above the last value is safe.
@@ -29,7 +29,7 @@ COSTS = {
     "fastest turn": "fastest",
     "each row of a turn at its fastest": "quiet",
 }
-DATASETS, HORIZONS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "WTH"), (1, 24, 48)
+DATASETS, HORIZONS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "WTH", "ECL7", "Traffic20"), (1, 24, 48)
 
 
 def published(auto: Path, honest: Path, others: Iterable[Path] = OURS) -> str:
