@@ -56,7 +56,7 @@ YOUNG = 100
 LOAN, LEFT, LEARNED = 0.35, 0.25, 800
 #: From the first to the second part of what the last value has lost, what would have been gained is the clearer; so
 #: many times that is lent where it is clear.
-DIM, CLEAR, TRUST = 0.1, 0.3, 2.0
+DIM, CLEAR, TRUST = 0.03, 0.1, 2.0
 #: A value is wild if it lies further, in root mean squares of the changes, from where it is cut.
 FAR = 100.0
 #: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
