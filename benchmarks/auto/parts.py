@@ -129,9 +129,9 @@ def parts(dataset: str, horizon: int, rows: int) -> dict[str, float]:
     def without(begins: tuple[str, ...]) -> float:
         there = [place for place, name in enumerate(names) if not name.startswith(begins)]
         kept = tuple(names[place] for place in there)
-        return mixed(values, np.ascontiguousarray(said[:, there]), kept, auto.LAYERS, first)
+        return mixed(values, np.ascontiguousarray(said[:, there]), kept, auto.layers(horizon), first)
 
-    whole = mixed(values, said, names, auto.LAYERS, first)
+    whole = mixed(values, said, names, auto.layers(horizon), first)
     found = {"mae": whole}
     for name, begins in PARTS.items():
         found[name] = without(begins) / whole

@@ -207,6 +207,11 @@ def networks(task: Task, clock: Clock, seed: int = 0) -> list[Group]:
     ]
 
 
+def layers(horizon: int) -> tuple[Layer, ...]:
+    """The ways to mix."""
+    return LAYERS if horizon == 1 else FURTHER
+
+
 def panel(
     task: Task,
     budget: Budget = "cheap",
@@ -236,5 +241,5 @@ def panel(
     back = (4 * int(clock.week["period"][0]), 7 * int(clock.day["period"][0]), 3 * clock.longest, 400, _alike(task))
     keep = max(task.reach, *back) + 64
     past = Past(task.channels, keep + task.horizon, task.horizon)
-    mixture = Layers(count, (task.horizon, task.channels), LAYERS if task.horizon == 1 else FURTHER, dtype=np.float32)
+    mixture = Layers(count, (task.horizon, task.channels), layers(task.horizon), dtype=np.float32)
     return Panel(past, clock, groups, mixture, task.horizon)

@@ -130,7 +130,7 @@ def test_rules_are_beside_ml_poly(tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
     file.write_text(json.dumps({"WTH, H = 24, 3000 rows": {"mlpoly": 0.4, "boa": 0.402, "ewa": 0.41, "auto": 0.396}}))
     lines = rules(file).splitlines()
-    assert lines[0] == "| | ML-Poly | BOA | EWA | the seven |"
+    assert lines[0] == "| | ML-Poly | BOA | EWA | all together |"
     assert lines[2:] == ["| WTH, H = 24 | 0.400 | +0.5 % | +2.5 % | -1.0 % |", "| mean | | +0.5 % | +2.5 % | -1.0 % |"]
 
 

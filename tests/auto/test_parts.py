@@ -26,7 +26,7 @@ def test_what_was_said_is_mixed_as_it_was() -> None:
         errors.append(np.abs(panel.mean() - values[row + 1 : row + 4]).mean())
     again = auto.panel(TASK)
     said = heard(values, again, 3)
-    assert mixed(values, said, again.names, auto.LAYERS, 50) == pytest.approx(np.mean(errors[50:]), rel=1e-6)
+    assert mixed(values, said, again.names, auto.layers(3), 50) == pytest.approx(np.mean(errors[50:]), rel=1e-6)
 
 
 def test_rules_learn_a_label_when_it_has_come() -> None:
