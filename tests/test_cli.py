@@ -117,7 +117,7 @@ def test_the_page_shows_every_option_of_a_file_and_of_a_stream() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     of_file, of_stream = (page.split(f"\n## `natsr run{which}`\n")[1].split("```")[1] for which in ("", " -"))
     every = {f"--{item.name}" for item in fields(Run)} - {"--file"}
-    assert every - set(re.findall("--[a-z]+", of_file)) == {"--freq", "--levels", "--state"}
+    assert every - set(re.findall("--[a-z]+", of_file)) == {"--freq", "--levels", "--quantiles", "--state"}
     assert every - set(re.findall("--[a-z]+", of_stream)) == {"--methods", "--rows", "--out", "--repeated", "--device"}
 
 
