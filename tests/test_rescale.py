@@ -11,9 +11,11 @@ import numpy.typing as npt
 import pytest
 
 from natsr import state as states
+from natsr.forecasters.pool import ANYWHERE
 from natsr.live import Live, LiveForecast
-from natsr.rescale import KEPT
-from natsr.types import Option, StateError
+from natsr.recipes import make
+from natsr.rescale import FAR, KEPT
+from natsr.types import Option, StateError, Task
 
 Floats = npt.NDArray[np.float64]
 START = np.datetime64("2024-01-01T00:00:00")
@@ -82,6 +84,28 @@ def test_a_change_of_unit_is_met_once_and_the_forecasts_are_good_again(
     assert error(after, values, met) < error(old, values, met) / 2
     assert np.mean([abs(f.mean[0, 1] - values[met + i + 1, 1]) for i, f in enumerate(after[:-1])]) < 2
     assert all(np.isfinite(f.intervals[0.9].high).all() for f in after)
+
+
+@pytest.mark.parametrize(("method", "begun"), [("auto", 0), ("rls", 1)])
+def test_who_reads_differences_does_not_begin_anew_for_another_level(method: str, begun: int) -> None:
+    met = CHANGE + PATIENCE - 1
+    values = stream(met + 120)
+    values[CHANGE:, 0] += 60  # some thirty deviations
+    options: dict[str, Option] | None = {"budget": "cheap"} if method == "auto" else None
+    live = Live(["a", "b"], horizon=H, window=W, method=method, options=options)
+    live.warm_up((START + np.arange(KNOWN) * HOUR, values[:KNOWN]))
+    fed(live, values, KNOWN, met + 20)
+    after = fed(live, values, met + 20, len(values))
+    assert live.health()["rescaled"] == begun
+    assert error(after, values, met + 20) < 0.5  # a wave of 3, which moves 0.5 a row
+    assert all(f.intervals[0.9].high[0, 0] - f.intervals[0.9].low[0, 0] < 3 for f in after)
+
+
+def test_auto_begins_anew_where_float32_tells_no_differences_and_with_networks_that_read_levels() -> None:
+    task = Task(window=W, horizon=H, channels=2)
+    assert make("auto", task, options={"budget": "cheap"}).far == ANYWHERE
+    assert make("auto", task, options={"budget": "all"}).far == FAR
+    assert make("natsr", task).far == FAR
 
 
 def test_the_largest_numbers_there_are_pass() -> None:

@@ -1,4 +1,4 @@
-"""Write the tables of `docs/auto.md` from the committed results; a test fails when they are stale.
+"""Write the tables of the pages on `auto` from the committed results; a test fails when they are stale.
 
 python -m benchmarks.auto.page
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.auto.summary import BEFORE, HORIZONS, summary
 from benchmarks.auto.tables import chosen, cold, cost, elsewhere, kinds, leads, outside, parts, published, rules
 
 from natsr.bench.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "auto-honest.jsonl"
-PAGE = ROOT / "docs" / "auto.md"
+#: How to use it and how it works; what was measured; networks that it does not have.
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("auto", "auto-measured", "auto-networks"))
 STREAMS = ROOT / "benchmarks" / "results" / "auto-streams.json"
-MARKS = ("<!-- honest -->", "<!-- /honest -->")
-STREAM_MARKS = ("<!-- streams -->", "<!-- /streams -->")
 PAPER = ROOT / "benchmarks" / "results" / "auto-paper.jsonl"
 GENERATED = ROOT / "benchmarks" / "results" / "auto-generated.json"
 PACKAGES = ROOT / "benchmarks" / "results" / "auto-packages.json"
@@ -32,17 +33,6 @@ CHOSEN = ROOT / "benchmarks" / "results" / "auto-leads-chosen.json"
 RULES = ROOT / "benchmarks" / "results" / "auto-rules.json"
 OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
-HORIZONS = (1, 24, 48)
-#: MASE of the best pool of cheap filters known before this one, one configuration for all, at H = 1, 24 and 48.
-BEFORE = {
-    "ETTh1": (0.761, 1.341, 1.477),
-    "ETTh2": (0.874, 1.586, 1.902),
-    "ETTm1": (0.905, 1.890, 2.244),
-    "ETTm2": (0.969, 1.849, 2.065),
-    "WTH": (0.932, 1.784, 2.096),
-    "ECL7": (0.578, 0.843, 0.908),
-    "Traffic20": (0.529, 0.661, 0.685),
-}
 
 
 def rendered(results: Path = RESULTS) -> str:
@@ -122,33 +112,43 @@ def _behind(regimes: dict[str, dict[str, dict[str, float]]]) -> list[str]:
     return lines
 
 
-def with_table(text: str, table: str, marks: tuple[str, str] = MARKS) -> str:
-    """The page with the table between its marks."""
-    begin, end = (text.index(mark) for mark in marks)
-    return f"{text[: begin + len(marks[0])]}\n{table}\n{text[end:]}"
+def tables() -> dict[str, str]:
+    """Every table, by the name that its marks have on a page."""
+    return {
+        "summary": summary(),
+        "honest": rendered(),
+        "streams": streams(),
+        "rules": rules(RULES),
+        "published": published(PAPER, RESULTS),
+        "generated": elsewhere(GENERATED),
+        "packages": elsewhere(PACKAGES),
+        "metrics": elsewhere(METRICS),
+        "kinds": kinds(KINDS),
+        "cold": cold(COLD),
+        "parts": parts(PARTS),
+        "leads": leads(LEADS),
+        "chosen": chosen(CHOSEN),
+        "outside": outside(OUTSIDE),
+        "cost": cost(COST),
+    }
 
 
-def with_tables(text: str) -> str:
-    """The page as the committed results say it."""
-    text = with_table(with_table(text, rendered()), streams(), STREAM_MARKS)
-    for name, table in (
-        ("rules", rules(RULES)),
-        ("published", published(PAPER, RESULTS)),
-        ("generated", elsewhere(GENERATED)),
-        ("packages", elsewhere(PACKAGES)),
-        ("metrics", elsewhere(METRICS)),
-        ("kinds", kinds(KINDS)),
-        ("cold", cold(COLD)),
-        ("parts", parts(PARTS)),
-        ("leads", leads(LEADS)),
-        ("chosen", chosen(CHOSEN)),
-        ("outside", outside(OUTSIDE)),
-        ("cost", cost(COST)),
-    ):
-        text = with_table(text, table, (f"<!-- {name} -->", f"<!-- /{name} -->"))
+def with_tables(text: str, found: Mapping[str, str]) -> str:
+    """A page with the tables that it has marks for."""
+    for name, table in found.items():
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if begin in text:
+            text = f"{text[: text.index(begin)]}{begin}\n{table}\n{text[text.index(end) :]}"
     return text
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Bring the pages up to date."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    found = tables()
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -77,7 +77,7 @@ class Warm:
         self.forecaster, self.feed = forecaster, feed
         self.scaling, self.calendar, self.extras, self._unit = units
         self.calibrator, self.tally, self.drift = Calibrator(task, QUANTILES), Tally(task), Drift(task.channels)
-        self.watch = Watch(task, units.scaling)
+        self.watch = Watch(task, units.scaling, forecaster.far)
         self.rescaled = 0  # how often a column had left its scale
         self.rescaled_at: int | None = None  # when that last was
         self.refused = 0  # steps that the forecaster gave up with an error

@@ -3,10 +3,12 @@
 Scaling is fixed when the warm phase begins. `Watch` counts, for each column, the rows that are too large for it (more
 than `FAR` standard deviations from the mean), and takes one back for every row that is not, so that outliers and short
 excursions come to nothing. Once the count has reached `patience`, the rows since it was last zero get a scaling of
-their own. So do `KEPT` times as many rows without a break that are too small: nearer to nought than a `FAR`-th of what
-values used to be. It takes longer since dry and calm spells are common, and a scale that shrinks with them makes what
-follows enormous. All this knows past rows only. The rows before keep the standardised values they had: over a change
-of unit nothing is then to be seen.
+their own, if their spread is another one or their level too far away for whoever forecasts: a network is lost at eight
+standard deviations; `auto`, which reads differences, loses more by beginning anew than it gains. So do `KEPT` times as
+many rows without a break that are too small: nearer to nought than a `FAR`-th of what values used to be. It takes
+longer since dry and calm spells are common, and a scale that shrinks with them makes what follows enormous. All this
+knows past rows only. The rows before keep the standardised values they had: over a change of unit nothing is then to be
+seen.
 """
 
 from __future__ import annotations
@@ -77,10 +79,11 @@ class Watch:
     Args:
         task: Its sizes decide how long is long: a window with its horizon, and two seasons.
         scaling: What the columns are held against.
+        far: Standard deviations by which a level may move before a column gets another scaling for that alone.
     """
 
-    def __init__(self, task: Task, scaling: Scaling) -> None:
-        self._task, self._scaling = task, scaling
+    def __init__(self, task: Task, scaling: Scaling, far: float = FAR) -> None:
+        self._task, self._scaling, self._far = task, scaling, far
         with np.errstate(over="ignore"):
             self._usual = np.hypot(scaling.mean, scaling.std)  # root of the mean square
         self.patience = max(task.reach + task.horizon, 2 * task.season)
@@ -118,7 +121,7 @@ class Watch:
             since = int(rows[column])
             recent = values[-since:, column : column + 1]
             fresh = _fitted(recent, float(mean[column]), float(std[column]))
-            if not _differs(fresh, float(mean[column]), float(std[column])):
+            if not _differs(fresh, float(mean[column]), float(std[column]), self._far):
                 continue
             changed, mean[column], std[column] = True, fresh.mean[0], fresh.std[0]
             inputs[-since:, column] = _expressed(recent, fresh, inputs[:-since, column])
@@ -168,9 +171,9 @@ def _fitted(recent: Floats, mean: float, std: float) -> Scaling:
     return Scaling(fresh.mean, np.maximum(fresh.std, std * level / FAR) if moves else np.array([std * level]))
 
 
-def _differs(fresh: Scaling, mean: float, std: float) -> bool:
+def _differs(fresh: Scaling, mean: float, std: float, far: float) -> bool:
     ratio = float(fresh.std[0]) / std
-    return not 1 / FAR <= ratio <= FAR or abs(float(fresh.mean[0]) - mean) > FAR * std
+    return not 1 / FAR <= ratio <= FAR or abs(float(fresh.mean[0]) - mean) > far * std
 
 
 def _expressed(recent: Floats, scaling: Scaling, before: Tensor) -> Tensor:

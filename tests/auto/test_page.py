@@ -8,16 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.auto.page import METHODS, PAGE, ROOT, rendered, streams, with_tables
+from benchmarks.auto.page import METHODS, PAGES, ROOT, rendered, streams, tables, with_tables
 from benchmarks.auto.tables import cold, cost, elsewhere, kinds, outside, parts, published, rules
 
 from natsr.bench.cells import Cell, Result
 from natsr.bench.results import appending
 
 
-def test_the_tables_are_not_stale() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == with_tables(text), "docs/auto.md is stale: python -m benchmarks.auto.page"
+def test_the_tables_are_not_stale_and_each_is_on_one_page() -> None:
+    found, pages = tables(), {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+    for name, text in pages.items():
+        assert text == with_tables(text, found), f"docs/{name} is stale: python -m benchmarks.auto.page"
+    for table in found:
+        assert [text.count(f"<!-- {table} -->") for text in pages.values()].count(1) == 1, table
 
 
 @pytest.mark.parametrize("script", ["auto/page", "auto/packages", "auto/rules", "intervals/page"])

@@ -35,6 +35,9 @@ class Forecaster(abc.ABC):
     """
 
     task: Task
+    #: How many standard deviations a column may have moved away for good before it pays to begin anew, as
+    #: `natsr.rescale` has it; a network is lost there.
+    far: float = 8.0
 
     @abc.abstractmethod
     def forecast(self, window: Tensor) -> Forecast:

@@ -26,7 +26,7 @@ from torch import Tensor
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array
 from natsr.experts.periods import Gaps
-from natsr.forecasters.base import Forecast, Progress, silent
+from natsr.forecasters.base import Forecast, Forecaster, Progress, silent
 from natsr.forecasters.member import Member
 from natsr.forecasters.older import of_today
 from natsr.forecasters.whose import Mixed, kind_of
@@ -35,6 +35,9 @@ from natsr.types import Example, State, StateError, Task
 
 #: Rows that are compared to find where a window belongs.
 COMPARED = 12
+#: Experts read differences from the last value, so where a column lies is nothing to them, as far as a float32 tells
+#: such differences.
+ANYWHERE = 1000.0
 
 
 class Pool(Mixed):
@@ -50,6 +53,7 @@ class Pool(Mixed):
         self._panel = make(task)
         self._ahead: Panel | None = None  # a copy that has taken in rows of windows, until something is learned
         self._row: int | None = None  # number of the newest row, as those count who hand examples over
+        self.far = Forecaster.far if self._members() else ANYWHERE
 
     # ---- forecasting ---------------------------------------------------------------------------------------------
 
