@@ -11,7 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.auto.summary import BEFORE, HORIZONS, summary
-from benchmarks.auto.tables import chosen, cold, cost, elsewhere, kinds, leads, outside, parts, published, rules
+from benchmarks.auto.tables import (
+    calendars,
+    chosen,
+    cold,
+    cost,
+    elsewhere,
+    kinds,
+    leads,
+    outside,
+    parts,
+    published,
+    rules,
+)
 
 from natsr.bench.results import read
 
@@ -30,6 +42,7 @@ COLD = ROOT / "benchmarks" / "results" / "auto-cold.json"
 PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 LEADS = ROOT / "benchmarks" / "results" / "auto-leads.json"
 CHOSEN = ROOT / "benchmarks" / "results" / "auto-leads-chosen.json"
+CALENDARS = ROOT / "benchmarks" / "results" / "auto-calendar.jsonl"
 RULES = ROOT / "benchmarks" / "results" / "auto-rules.json"
 OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
@@ -128,6 +141,7 @@ def tables() -> dict[str, str]:
         "parts": parts(PARTS),
         "leads": leads(LEADS),
         "chosen": chosen(CHOSEN),
+        "calendars": calendars(CALENDARS),
         "outside": outside(OUTSIDE),
         "cost": cost(COST),
     }

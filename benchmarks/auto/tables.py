@@ -1,4 +1,4 @@
-"""Tables of `docs/auto.md`: beside the paper's, of streams from elsewhere, of parts; for `benchmarks.auto.page`."""
+"""Tables of the pages on `auto`: beside the paper's, streams from elsewhere, parts; for `benchmarks.auto.page`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks.auto.cost import TASK
 from benchmarks.auto.others import HELD
@@ -252,7 +253,9 @@ def _line(ratios: list[float | None], digits: int) -> str:
 
 
 def _rise(ratio: float | None, digits: int = 1) -> str:
-    return "–" if ratio is None else f"{100 * (ratio - 1):+.{digits}f} %"
+    if ratio is None:
+        return "–"
+    return "failed" if math.isnan(ratio) else f"{100 * (ratio - 1):+.{digits}f} %"
 
 
 def chosen(results: Path) -> str:
@@ -272,3 +275,27 @@ def chosen(results: Path) -> str:
         )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def calendars(results: Path) -> str:
+    """NatSR alone by its calendar, a line for each cell: the mean MASE of its seeds, the highest, and the change."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for result in read(results):
+        by_kind = found.setdefault(f"{result.cell.dataset}, H = {result.cell.horizon}", {})
+        by_kind.setdefault(str(dict(result.cell.options)["calendar"]), []).append(result.numbers.get("mase", math.nan))
+    lines = [
+        "| NatSR alone: MASE, mean (highest) of its seeds | as in the paper | bounded | change | none | change |",
+        "|---|" + "--:|" * 5,
+    ]
+    for name, by_kind in found.items():
+        usual = by_kind["standardised"]
+        cells = [_mean_and_highest(usual)]
+        for errors in (by_kind["bounded"], by_kind["none"]):
+            cells += [_mean_and_highest(errors), _rise(fmean(errors) / fmean(usual))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _mean_and_highest(errors: list[float]) -> str:
+    """Of all seeds; `failed` if one of them has."""
+    return "failed" if math.isnan(fmean(errors)) else f"{fmean(errors):.3f} ({max(errors):.3f})"

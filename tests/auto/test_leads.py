@@ -26,10 +26,12 @@ from benchmarks.auto.leads import (
 )
 from benchmarks.auto.parts import heard
 from benchmarks.auto.scored import How, Scored, Step
-from benchmarks.auto.tables import chosen, leads
+from benchmarks.auto.tables import calendars, chosen, leads
 from torch import nn
 
 from natsr import auto
+from natsr.bench.cells import Cell, Result
+from natsr.bench.results import to_line
 from natsr.data.series import Borders, Series, prepare
 from natsr.experts.layouts import Waves
 from natsr.experts.network import Single, Style
@@ -164,6 +166,18 @@ def test_what_was_tried_stands_beside_adam(tmp_path: Path) -> None:
     file.write_text(json.dumps({"ETTh1": found}))
     table = chosen(file)
     assert "| over Adam | ETTh1 |" in table and "| beta 1 | -5.0 %, +10.0 % |" in table
+
+
+def test_a_calendar_whose_seed_has_failed_has_no_mean(tmp_path: Path) -> None:
+    file = tmp_path / "calendar.jsonl"
+    found = {"standardised": (1.0, 3.0), "bounded": (1.0, 2.0), "none": (0.5, None)}
+    results = [
+        Result(Cell("natsr", "ETTh1", 24, seed, options=(("calendar", kind),)), {"mase": mase} if mase else {})
+        for kind, seeds in found.items()
+        for seed, mase in enumerate(seeds)
+    ]
+    file.write_text("".join(f"{to_line(result)}\n" for result in results))
+    assert "| ETTh1, H = 24 | 2.000 (3.000) | 1.500 (2.000) | -25.0 % | failed | failed |" in calendars(file)
 
 
 def test_other_scales_of_a_row_are_of_rows_that_have_come() -> None:
