@@ -450,8 +450,34 @@ def test_a_state_from_before_there_was_a_mixture_by_all_that_was_lost_is_carried
     assert float(first.min()) > 0, "from now on it counts"
 
 
+def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on() -> None:
+    values = wave(400)
+    rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    other.load_state_dict(of_format_10(auto.state_dict()))
+    window = Windows(rows, TASK, 0, 400).window(199)
+    assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
+    last = other._panel.mixture.last
+    assert last is not None and (last.weights[1] == 1).all() and not last.loss.any()
+    both = {"as it was": other, "as it is": auto}
+    scores = evaluate(both, rows, TASK, start=200, stop=400, intervals=False)
+    assert scores["as it was"].mae < 1.02 * scores["as it is"].mae
+    assert last.loss.all(), "from now on it counts"
+
+
+def of_format_10(state: State) -> State:
+    """A state as it was in format 10: the mixture of all has the last word."""
+    own, mixture = state["panel"], state["mixture"]
+    assert isinstance(own, dict) and isinstance(mixture, dict)
+    own["mixed"] = torch.as_tensor(own["mixed"])[:, :-1]
+    for name in [name for name in mixture if name.startswith("last_")]:
+        del mixture[name]
+    return state
+
+
 def of_format_9(state: State) -> State:
     """A state as it was in format 9: nothing is lent, and there is no mixture by all that was lost."""
+    of_format_10(state)
     own, mixture, ledger = state["panel"], state["mixture"], state["ledger"]
     assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(ledger, dict)
     del ledger["loan"]

@@ -25,7 +25,6 @@ from benchmarks.auto.parts import DATASETS, ONE, WINDOW, Said, heard, mixed
 from benchmarks.auto.scored import How, Scored, Step
 
 from natsr import auto
-from natsr.aggregate import Layers
 from natsr.data.named import load
 from natsr.data.series import Borders, Prepared, prepare
 from natsr.experts.base import Group
@@ -36,6 +35,7 @@ from natsr.experts.past import Array, Past
 from natsr.experts.plain import LastValue
 from natsr.forecasters.base import silent
 from natsr.forecasters.member import Member, Reader
+from natsr.mixtures import Layers
 from natsr.recipes import make
 from natsr.streams import Rows, Windows
 from natsr.types import Option, Task

@@ -19,12 +19,12 @@ import numpy.typing as npt
 import torch
 
 from natsr import auto
-from natsr.aggregate import Layer, Layers
 from natsr.data.named import load
 from natsr.data.series import prepare
 from natsr.experts.native import Place
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array, Arrays, Past
+from natsr.mixtures import Layer, Layers
 
 Said = npt.NDArray[np.float32]
 DATASETS = ("ETTh1", "ETTh2", "ECL7", "WTH", "ETTm1", "ETTm2", "Traffic20")

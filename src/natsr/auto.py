@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from natsr.aggregate import Layer, Layers
 from natsr.experts.analogs import Analogs, Kind, Measure
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
@@ -25,6 +24,7 @@ from natsr.experts.smooth import Smooth, Smoothing
 from natsr.experts.swing import Swing
 from natsr.forecasters.base import Forecaster
 from natsr.forecasters.member import Member, Reader
+from natsr.mixtures import Layer, Layers
 from natsr.types import Task
 
 Budget = Literal["cheap", "one", "all"]

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pytest
 
 from natsr import auto
-from natsr.aggregate import Power
 from natsr.experts.least_squares import LeastSquares
 from natsr.experts.past import Past
 from natsr.experts.turn import LATER, LOOSER, ONSET, REST, WINDOW, YOUNG, Turn
+from natsr.mixtures import Power
 from natsr.types import Task
 
 Array = npt.NDArray[np.float64]

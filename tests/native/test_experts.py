@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from natsr.aggregate import Layer, Layers, Pooling
+from natsr.aggregate import Pooling
 from natsr.auto import panel
 from natsr.experts.analogs import Analogs, Kind, Measure
 from natsr.experts.base import Group
@@ -22,6 +22,7 @@ from natsr.experts.past import Arrays, Past
 from natsr.experts.plain import LastValue, Means, Medians, Seasonal
 from natsr.experts.smooth import Smooth, Smoothing
 from natsr.experts.swing import Swing
+from natsr.mixtures import Layer, Layers
 from natsr.native.calls import library
 from natsr.types import Task
 

@@ -7,11 +7,12 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from natsr import aggregate
-from natsr.aggregate import Layers, MLPoly, Power, Total
+from natsr import aggregate, mixtures
+from natsr.aggregate import MLPoly
 from natsr.experts import correct, guard, ledger
 from natsr.experts.native import Blending, Rule, address, at, fill
 from natsr.experts.past import LARGEST, Arrays, Past
+from natsr.mixtures import Layers, Power, Total
 
 #: As `enum pooling` in C.
 POOLINGS = ("none", "near", "channels", "all", "steps")
@@ -30,15 +31,17 @@ class Blend:
     def __init__(self, library: ctypes.CDLL, mixture: Layers, arrays: Arrays, limits: dict[str, float]) -> None:
         self._library, self._kept = library, [*arrays.values()]
         experts, horizon, channels = self._shape = arrays["now"].shape
-        rules = mixture.rules
-        layers = len(rules) - 1
+        rules, layers = mixture.rules, len(mixture.rules) - 1
+        if mixture.last is not None:
+            rules = (*rules, mixture.last)
         self._rules = (Rule * len(rules))(*(_rule(rule) for rule in rules))
         made = self._made = Blending(experts, horizon, channels, len(arrays["waiting"]), layers)
         made.rules = address(self._rules)
-        made.choices, made.near = len(guard.SHARES), aggregate.NEAR
+        made.choices, made.near, made.total = len(guard.SHARES), aggregate.NEAR, mixture.total
+        made.kept = mixture.kept
         room = {
             "forecasts": (experts, horizon, channels),
-            "answers": (layers + 1, horizon, channels),
+            "answers": (mixture.kept, horizon, channels),
             "gained": (max(experts, layers), horizon, channels),
             "singles": (6, horizon + 2 * aggregate.NEAR, channels),
         }
@@ -52,10 +55,10 @@ class Blend:
             "mix_wild": aggregate.WILD**2,
             "mix_rate": aggregate.SIZE_RATE,
             "mix_young": aggregate.YOUNG,
-            "power_pace": aggregate.PACE,
-            "power_far": aggregate.FAR,
-            "power_barely": aggregate.BARELY,
-            "total_beyond": aggregate.BEYOND,
+            "power_pace": mixtures.PACE,
+            "power_far": mixtures.FAR,
+            "power_barely": mixtures.BARELY,
+            "total_beyond": mixtures.BEYOND,
             "fade": guard.DISCOUNT,
             "proof": guard.PROOF,
             "doubt": guard.doubt(horizon),
@@ -101,7 +104,7 @@ class Blend:
 
     def mixed(self, forecasts: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """As `Layers.mixed`."""
-        found = np.empty((self._made.layers + 1, *self._shape[1:]), dtype=np.float32)
+        found = np.empty((self._made.kept, *self._shape[1:]), dtype=np.float32)
         self._library.blend_mix(self._address, at(forecasts), at(found))
         return found
 
@@ -109,5 +112,6 @@ class Blend:
 def _rule(rule: MLPoly | Power | Total) -> Rule:
     power = 0.0 if isinstance(rule, MLPoly) else rule.power
     made = Rule(len(rule.weights), POOLINGS.index(rule.pooling), discount=rule.discount, power=power)
+    made.handicap = rule.handicap if isinstance(rule, Total) else 1.0
     fill(made, **rule.arrays())
     return made

@@ -158,16 +158,16 @@ class Rule(ctypes.Structure):
     _fields_: ClassVar[Fields] = [
         *_fields(_I, "experts pooling"),
         *_fields(_P, "regret square weights size count loss pace"),
-        *_fields(_D, "discount power"),
+        *_fields(_D, "discount power handicap"),
     ]
 
 
 class Blending(ctypes.Structure):
     """`blending` in experts.h."""
 
-    layers: int
+    kept: int
     _fields_: ClassVar[Fields] = [
-        *_fields(_I, "experts horizon channels slots layers choices near"),
+        *_fields(_I, "experts horizon channels slots layers kept total choices near"),
         *_fields(_P, "rules now waiting mixed guarded ready square errors reach loss share change changes shares"),
         *_fields(_P, "recent readiness hint_error hint_cross hint_square hint_loss hint_count"),
         *_fields(_P, "lost earned gained_of loan peak moves free forecasts answers gained singles work"),

@@ -11,7 +11,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from natsr.aggregate import Layers, Power
 from natsr.experts.base import Group
 from natsr.experts.blend import Blend
 from natsr.experts.correct import Correction
@@ -21,6 +20,7 @@ from natsr.experts.ledger import Ledger
 from natsr.experts.native import Native
 from natsr.experts.past import LARGEST, Array, Arrays, Past
 from natsr.experts.turn import Turn
+from natsr.mixtures import Layers, Power
 
 SIZE_RATE = 0.01  # weight of the newest error in its mean square
 WILD = 25.0  # times that mean square, at most

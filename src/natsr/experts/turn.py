@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from natsr.aggregate import TINY, Power
+from natsr.aggregate import TINY
 from natsr.experts.past import Arrays, Past
+from natsr.mixtures import Power
 
 #: The mean error of late in units of the usual one from which on the stream may have turned.
 ONSET = 1.8

@@ -4,7 +4,7 @@ Up to format 2 there was one mixture, and one network where there are several no
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
 by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
-in format 9 nothing was lent by it, and there was no mixture by all that was lost.
+in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -36,7 +36,7 @@ TOTAL = 5
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    state = _mixed(_totalled(state, panel), panel)
+    state = _worded(_mixed(_totalled(state, panel), panel), panel)
     state = _accounted(_guarded(_evened(_swung(state, panel), panel), panel))
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
@@ -122,6 +122,20 @@ def _nothing_lost(fresh: State, experts: int) -> State:
     return made
 
 
+def _worded(state: State, panel: Panel) -> State:
+    """Up to format 10 the mixture of all had the last word: it has it still, and nobody has lost anything yet."""
+    mixture, own, last = state.get("mixture"), state.get("panel"), panel.mixture.last
+    if not isinstance(mixture, dict) or not isinstance(own, dict) or last is None or "last_loss" in mixture:
+        return state
+    mixed = own.get("mixed")
+    if not (isinstance(mixed, Tensor) and mixed.ndim == 4 and mixed.shape[1] == panel.mixture.kept - 1):
+        return state
+    nothing = {f"last_{name}": torch.from_numpy(np.zeros_like(values)) for name, values in last.arrays().items()}
+    nothing["last_weights"][1] = 1.0
+    own = {**own, "mixed": torch.cat([mixed, mixed[:, :1]], 1)}
+    return {**state, "mixture": {**mixture, **nothing}, "panel": own}
+
+
 def _mixed(state: State, panel: Panel) -> State:
     """As many experts and mixtures as the panel has."""
     mixture, own = state.get("mixture"), state.get("panel")
@@ -140,9 +154,10 @@ def _mixed(state: State, panel: Panel) -> State:
         return state  # of another budget: who reads it will say so
     places = torch.tensor([before.index(name) for name in names])
     own = {**own, "waiting": waiting[:, places]}
-    missing = panel.mixture.kept - mixed.shape[1]
+    layers = len(panel.mixture.rules)  # the answer, and those that it is made of
+    missing = layers - mixed.shape[1]
     if single:
-        own |= {"mixed": mixed[:, :1].float().expand(-1, panel.mixture.kept, -1, -1), "guarded": mixed[:, -1].double()}
+        own |= {"mixed": mixed[:, :1].float().expand(-1, layers, -1, -1), "guarded": mixed[:, -1].double()}
     elif missing > 0:
         kept = 1 + BY_REGRET
         more = mixed[:, :1].expand(-1, missing, -1, -1)
@@ -173,7 +188,7 @@ def _fresh(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]])
 
 
 def _mixture(old: State, panel: Panel, places: Tensor, new: Tensor) -> State:
-    fresh = _fresh(panel.mixture.arrays())
+    fresh = {name: value for name, value in _fresh(panel.mixture.arrays()).items() if not name.startswith("last_")}
     if f"first_{TOTAL + 1}_loss" in fresh:
         fresh |= _nothing_lost(fresh, len(panel.names))
     for name, value in fresh.items():

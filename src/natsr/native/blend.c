@@ -10,14 +10,14 @@ INLINE double smaller(double a, double b) { return a < b ? a : b; }
  * there was no origin or it is missing. */
 typedef struct {
     float *forecasts;            /* (E, H, C) */
-    float *mixed;                /* (1 + K, H, C): the answer, and the mixtures that it is made of */
+    float *mixed;                /* (kept, H, C): the answer, the mixtures, and with a last word that of these */
     double *base, *mean, *truth; /* (H, C): the last value, the answer after the guard, what came */
     double *ready;               /* (H, C): the guard's */
 } labelled;
 
 static labelled collect(const blending *m, const double *row, int64_t newest)
 {
-    const int64_t E = m->experts, H = m->horizon, C = m->channels, kept = m->layers + 1, each = H * C;
+    const int64_t E = m->experts, H = m->horizon, C = m->channels, kept = m->kept, each = H * C;
     const labelled l = {m->forecasts, m->answers, m->work, m->work + each, m->work + 2 * each, m->work + 6 * each};
     for (int64_t h = 0; h < H; h++) {
         const int64_t origin = ((newest - 1 - h) % m->slots + m->slots) % m->slots;
@@ -153,7 +153,7 @@ static void learn_rule(const blending *m, const poly *rule, const float *forecas
     }
 }
 
-/* Weights by a power of the losses of late: natsr.aggregate.Power. */
+/* Weights by a power of the losses of late: natsr.mixtures.Power. */
 static void learn_power(const blending *m, const poly *rule, const float *forecasts, const float *mixture,
                         const double *truth)
 {
@@ -212,9 +212,10 @@ static void learn_power(const blending *m, const poly *rule, const float *foreca
         rule->weights[e] = (float)((double)sums[e] / total);
 }
 
-/* Weights by a power of all that was lost, column by column: natsr.aggregate.Total. */
-static void learn_total(const blending *m, const poly *rule, const float *forecasts, const float *mixture,
-                        const double *truth)
+/* Weights by a power of all that was lost, column by column: natsr.mixtures.Total. The forecasts of one expert lie
+ * `apart` numbers behind those of the one before. */
+static void learn_total(const blending *m, const poly *rule, const float *forecasts, int64_t apart,
+                        const float *mixture, const double *truth)
 {
     const int64_t E = rule->experts, C = m->channels, N = m->horizon * C;
     double *restrict limit = m->work + 3 * N, *restrict least = limit + N, *restrict sums = least + C;
@@ -233,7 +234,7 @@ static void learn_total(const blending *m, const poly *rule, const float *foreca
         sums[c] = 0;
     }
     for (int64_t e = 0; e < E; e++) {
-        const float *f = forecasts + e * N;
+        const float *f = forecasts + e * apart;
         double *restrict loss = rule->loss + e * C;
         for (int64_t c = 0; c < C; c++)
             loss[c] *= rule->discount;
@@ -242,12 +243,14 @@ static void learn_total(const blending *m, const poly *rule, const float *foreca
                 const int64_t i = h * C + c;
                 loss[c] += limit[i] > 0 ? smaller(fabs((double)f[i] - truth[i]), limit[i]) : 0.0;
             }
+        const double times = e == 0 ? rule->handicap : 1.0;
         for (int64_t c = 0; c < C; c++)
-            least[c] = smaller(least[c], loss[c]);
+            least[c] = smaller(least[c], times * loss[c]);
     }
     for (int64_t e = 0; e < E; e++)
         for (int64_t c = 0; c < C; c++) {
-            const double score = pow((least[c] + m->tiny) / (rule->loss[e * C + c] + m->tiny), rule->power);
+            const double lost = (e == 0 ? rule->handicap : 1.0) * rule->loss[e * C + c];
+            const double score = pow((least[c] + m->tiny) / (lost + m->tiny), rule->power);
             scores[e * C + c] = (float)score;
             sums[c] += score;
         }
@@ -261,18 +264,18 @@ static void learn(const blending *m, const poly *rule, const float *forecasts, c
     if (rule->power == 0)
         learn_rule(m, rule, forecasts, mixture, truth);
     else if (rule->pooling == OVER_STEPS)
-        learn_total(m, rule, forecasts, mixture, truth);
+        learn_total(m, rule, forecasts, m->horizon * m->channels, mixture, truth);
     else
         learn_power(m, rule, forecasts, mixture, truth);
 }
 
-/* (1 + K, H, C): the answer and the mixtures it is made of, of forecasts (E, H, C). */
+/* (kept, H, C): the answer and the mixtures it is made of, of forecasts (E, H, C). */
 void blend_mix(const blending *m, const float *forecasts, float *to)
 {
     const int64_t E = m->experts, H = m->horizon, C = m->channels, N = H * C;
     const float *shares = m->rules[m->layers].weights;
     const int64_t kept = kept_by(m, m->rules + m->layers);
-    memset(to, 0, (size_t)((m->layers + 1) * N) * sizeof(float));
+    memset(to, 0, (size_t)(m->kept * N) * sizeof(float));
     for (int64_t k = 0; k < m->layers; k++) {
         const poly *rule = m->rules + k;
         float *mixture = to + (k + 1) * N;
@@ -294,6 +297,13 @@ void blend_mix(const blending *m, const float *forecasts, float *to)
         for (int64_t i = 0; i < N; i++)
             to[i] += shares[k * kept + (kept == N ? i : kept == H ? i / C : 0)] * mixture[i];
     }
+    if (m->total < 0)
+        return;
+    const float *word = m->rules[m->layers + 1].weights, *lost = to + (1 + m->total) * N;
+    float *all = to + (m->kept - 1) * N;
+    memcpy(all, to, (size_t)N * sizeof(float));
+    for (int64_t i = 0; i < N; i++)
+        to[i] = word[i % C] * lost[i] + word[C + i % C] * all[i];
 }
 
 /* ---- how far to go, and how far off ----------------------------------------------------------------------------- */
@@ -435,7 +445,13 @@ void blend_learn(const blending *m, const past *p)
     const labelled l = collect(m, p->row, p->seen - 1);
     for (int64_t k = 0; k < m->layers; k++)
         learn(m, m->rules + k, l.forecasts, l.mixed + (k + 1) * N, l.truth);
-    learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed, l.truth);
+    if (m->total < 0)
+        learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed, l.truth);
+    else {
+        const int64_t all = (m->kept - 1) * N, lost = (1 + m->total) * N;
+        learn_rule(m, m->rules + m->layers, l.mixed + N, l.mixed + all, l.truth);
+        learn_total(m, m->rules + m->layers + 1, l.mixed + lost, all - lost, l.mixed, l.truth);
+    }
     choose(m, &l);
     ledger_take(m, p, l.mixed, l.mean, l.truth);
     measure(m, &l);
@@ -473,7 +489,7 @@ void blend_forecast(const blending *m, const past *p)
 {
     const int64_t E = m->experts, C = m->channels, N = m->horizon * C, slot = (p->seen - 1) % m->slots;
     const double *last = p->raw + (p->end - 1) * C;
-    float *waiting = m->waiting + slot * E * N, *mixed = m->mixed + slot * (m->layers + 1) * N;
+    float *waiting = m->waiting + slot * E * N, *mixed = m->mixed + slot * m->kept * N;
     double *guarded = m->guarded + slot * N;
     hold(m, p);
     memcpy(m->ready + slot * C, m->readiness, (size_t)C * sizeof(double));

@@ -109,21 +109,21 @@ typedef struct {
     double *usual, *since, *unit; /* (2, C), (C), (C) */
 } swings;
 
-/* natsr.aggregate.MLPoly in float32; with a power, natsr.aggregate.Power, or Total for all steps of a column. */
+/* natsr.aggregate.MLPoly in float32; with a power, natsr.mixtures.Power, or Total for all steps of a column. */
 typedef struct {
     int64_t experts, pooling; /* one of `enum pooling` in blend.c */
     float *regret, *square, *weights; /* (E, H, C), (E, H), (E) or (E, C) */
     double *size, *count;             /* (H, C) */
     double *loss, *pace;              /* of Power: (E), (1); of Total: (E, C), none */
-    double discount, power;
+    double discount, power, handicap; /* of Total: of its first expert */
 } poly;
 
 /* natsr.experts.panel, with its guard and its mixtures. */
 typedef struct {
-    int64_t experts, horizon, channels, slots, layers, choices, near;
-    const poly *rules;               /* K, and the one that mixes them */
+    int64_t experts, horizon, channels, slots, layers, kept, total, choices, near;
+    const poly *rules;               /* K, the one that mixes them and, with a total, who has the last word */
     double *now;                     /* (E, H, C) */
-    float *waiting, *mixed;          /* (slots, E, H, C), (slots, 1 + K, H, C) */
+    float *waiting, *mixed;          /* (slots, E, H, C), (slots, kept, H, C) */
     double *guarded, *ready;         /* (slots, H, C), (slots, C) */
     double *square, *errors, *reach; /* (H, C) */
     double *loss, *share;            /* of the guard: (shares + 1, H, C), (H, C) */
@@ -132,7 +132,7 @@ typedef struct {
     double *recent, *readiness; /* of the guard: (2, C), (C) */
     double *hint_error, *hint_cross, *hint_square, *hint_loss, *hint_count; /* of natsr.experts.correct: (H, C), three times, (2, C), (1) */
     double *lost, *earned, *gained_of, *loan, *peak, *moves, *free; /* of natsr.experts.ledger: (C) each, moves (3, C) */
-    float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (1 + K, H, C), (E, H, C), (6, H + 2 near, C) */
+    float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (kept, H, C), (E, H, C), (6, H + 2 near, C) */
     double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
     double power_pace, power_far, power_barely, total_beyond;
