@@ -162,7 +162,9 @@ def test_the_first_word_is_the_mixture_of_alls_and_without_all_that_was_lost_the
     told = np.arange(8.0).reshape(2, 2, 2)
     mixed = rule.mixed(told)
     assert rule.kept == len(mixed) == 5 and (mixed[0] == mixed[-1]).all()
-    assert plain.last is None and plain.kept == len(plain.mixed(told)) == 3 and "last_loss" not in plain.arrays()
+    silent = Layers(2, (2, 2), ALL, word=False)
+    for other, kept in ((plain, 3), (silent, 4)):
+        assert other.last is None and other.kept == len(other.mixed(told)) == kept and "last_loss" not in other.arrays()
 
 
 def test_a_handicap_is_what_the_first_must_be_better_by() -> None:

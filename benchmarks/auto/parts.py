@@ -101,10 +101,12 @@ def heard(values: Array, panel: Panel, horizon: int) -> Said:
     return said
 
 
-def mixed(values: Array, said: Said, names: tuple[str, ...], layers: tuple[Layer, ...], first: int) -> float:
-    """The MAE of the mixture of these experts from row `first` on."""
+def mixed(
+    values: Array, said: Said, names: tuple[str, ...], layers: tuple[Layer, ...], first: int, *, word: bool = True
+) -> float:
+    """The MAE of the mixture of these experts from row `first` on; `word` as `Layers` has it."""
     rows, experts, horizon, channels = said.shape
-    rule = Layers(experts, (horizon, channels), layers, dtype=np.float32)
+    rule = Layers(experts, (horizon, channels), layers, dtype=np.float32, word=word)
     panel = Panel(Past(channels, 4 * horizon + 64, horizon), Still(), [Told(said, names)], rule, horizon)
     total, count = 0.0, 0
     for row in range(rows - horizon):
@@ -135,6 +137,9 @@ def parts(dataset: str, horizon: int, rows: int) -> dict[str, float]:
     found = {"mae": whole}
     for name, begins in PARTS.items():
         found[name] = without(begins) / whole
+    if horizon > 1:
+        whose = mixed(values, said, names, auto.layers(horizon), first, word=False)
+        found["the last word of all that was lost"] = whose / whole
     found["mixtures by losses"] = mixed(values, said, names, auto.LAYERS[:4], first) / whole
     found["the one of them that forgets slowly"] = mixed(values, said, names, OF_LATE, first) / whole
     found["all mixtures but one"] = mixed(values, said, names, ONE, first) / whole

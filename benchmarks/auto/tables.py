@@ -177,8 +177,8 @@ def parts(results: Path) -> str:
     heads = [key.rsplit(", ", 1)[0] for key in found]
     lines = ["| without | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
     for name in [name for name in next(iter(found.values())) if name != "mae"]:
-        rises = (100 * (by_part[name] - 1) for by_part in found.values())
-        lines.append(f"| {name} | " + " | ".join(f"{rise:+.1f} %" for rise in rises) + " |")
+        rises = (_rise(by_part.get(name)) for by_part in found.values())
+        lines.append(f"| {name} | {' | '.join(rises)} |")
     return "\n".join(lines)
 
 

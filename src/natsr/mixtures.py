@@ -197,6 +197,7 @@ class Layers:
         layers: The mixtures, `K` of them.
         discount: What a regret of a mixture weighs one row later.
         dtype: Of what is kept.
+        word: Whether the one by all that was lost has the last word, if there is one.
 
     Example:
         >>> rule = Layers(2, (1, 1), (Layer(0.99, "none"), Layer(0.999, "none")))
@@ -214,12 +215,14 @@ class Layers:
         layers: tuple[Layer, ...],
         discount: float = 0.999,
         dtype: type[np.floating] = np.float64,
+        word: bool = True,
     ) -> None:
         self._shape = (experts, *shape)
         self._first = [_rule(layer, experts, shape, dtype) for layer in layers]
         self._second = MLPoly(len(layers), shape, discount, dtype, "all")
         #: Which of the mixtures is by all that was lost, and who chooses between it and the mixture of all.
-        self.total = next((place for place, layer in enumerate(layers) if layer.pooling == "steps"), -1)
+        lost = [place for place, layer in enumerate(layers) if layer.pooling == "steps"]
+        self.total = lost[0] if word and lost else -1
         self.last = None if self.total < 0 else Total(2, shape, LAST, SHARP, dtype, HANDICAP)
         if self.last is not None:
             self.last.weights[:] = np.array([0.0, 1.0])[:, None, None]

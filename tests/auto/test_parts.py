@@ -27,6 +27,8 @@ def test_what_was_said_is_mixed_as_it_was() -> None:
     again = auto.panel(TASK)
     said = heard(values, again, 3)
     assert mixed(values, said, again.names, auto.layers(3), 50) == pytest.approx(np.mean(errors[50:]), rel=1e-6)
+    without = mixed(values, said, again.names, auto.layers(3), 50, word=False)
+    assert without != pytest.approx(np.mean(errors[50:]), rel=1e-6)
 
 
 def test_rules_learn_a_label_when_it_has_come() -> None:
