@@ -94,7 +94,7 @@ class Aggregator(abc.ABC):
         largest = np.abs(gained).max(0)
         noise = ROUNDING * np.finfo(gained.dtype).eps * np.abs(mixture)
         largest = np.where(largest > noise, np.square(largest, dtype=np.float64), 0.0)
-        largest = np.minimum(largest, np.where(self.count < YOUNG, HUGE, WILD**2 * self.size))
+        largest = np.minimum(largest, np.where(self.count < YOUNG, HUGE, np.minimum(HUGE, WILD**2 * self.size)))
         self.count += largest > 0
         self.size += np.maximum(SIZE_RATE, 1 / np.maximum(self.count, 1)) * (largest - self.size)
         limit = np.sqrt(largest).astype(gained.dtype)

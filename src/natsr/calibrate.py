@@ -34,7 +34,6 @@ it would have been worth now, so that the delay does not make it swing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -373,9 +372,13 @@ def _ends_widened(second: Array, factors: Array) -> Array:
 
 
 def _uncrossed(rising: Array) -> Array:
-    """The same array with each row, along the first axis, at least the one before."""
-    for lower, upper in pairwise(rising):  # fifty times as fast as numpy's accumulate
-        np.maximum(lower, upper, out=upper)
+    """The same array in rising order along the first axis, in place.
+
+    Where neighbours have crossed they change places (a rearrangement, which makes quantiles no worse: Chernozhukov,
+    Fernández-Val and Galichon 2010). Held to the one below, all beyond one that had come too far would be the same.
+    """
+    if (rising[1:] < rising[:-1]).any():  # seldom, and a third of what sorting takes
+        rising.sort(axis=0)
     return rising
 
 

@@ -11,7 +11,7 @@ from natsr import aggregate, mixtures
 from natsr.aggregate import MLPoly
 from natsr.experts import correct, guard, ledger
 from natsr.experts.native import Blending, Rule, address, at, fill
-from natsr.experts.past import LARGEST, Arrays, Past
+from natsr.experts.past import FAR, LARGEST, Arrays, Past
 from natsr.mixtures import Layers, Power, Total
 
 #: As `enum pooling` in C.
@@ -82,7 +82,7 @@ class Blend:
             "bank_trust": ledger.TRUST,
             "bank_dim": ledger.DIM,
             "bank_clear": ledger.CLEAR,
-            "bank_far": ledger.FAR,
+            "bank_far": FAR,
         }
         for name, number in numbers.items():
             setattr(made, name, number)

@@ -77,7 +77,9 @@ class Jumps:
         self._ended = np.zeros(channels, dtype=np.int64)  # how many have
         self._lasted = np.zeros((MEMORY, channels), dtype=np.int64)  # the last of them
 
-    def follow(self, rows: Array, row: Array, known: Flags, most: Array, rate: Array) -> Array:
+    def follow(
+        self, rows: Array, row: Array, known: Flags, most: Array, rate: Array, tame: tuple[float, float]
+    ) -> Array:
         """The next even row, `(C,)`.
 
         Args:
@@ -87,16 +89,19 @@ class Jumps:
             known: Whether it came.
             most: The largest change that is not beyond all that is usual.
             rate: The weight of the newest change.
+            tame: From so many times the most on a change is wild beyond all bounds; so much of the most it counts as.
         """
         before, earlier = rows[-1].copy(), rows[-1] - rows[-2]
-        change = np.where(known, np.clip(row - self._jump - before, -most, most), 0.0)
+        moved = np.where(known, row - self._jump - before, 0.0)
+        change = np.clip(moved, -most, most)
+        counted = np.where(np.abs(moved) > tame[0] * most, tame[1], 1.0) * change
         self.shift[:] = 0.0
         self._away += ~known & (self._age > 0)
         even = np.where(known, row, before)
         for channel in np.flatnonzero(known & ((self._age > 0) | (np.abs(row - before) > most))).tolist():
             even[channel] = self._without(channel, rows[:, channel], float(row[channel]), float(most[channel]))
-        self.calm += rate * (change**2 - self.calm)
-        self._cross += rate * (change * earlier - self._cross)
+        self.calm += rate * (counted**2 - self.calm)
+        self._cross += rate * (counted * earlier - self._cross)
         self._drift += np.where(np.abs(change) < most, rate, 0.0) * (change - self._drift)
         return even
 

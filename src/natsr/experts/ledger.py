@@ -30,7 +30,9 @@ followed all the time, for that is no chance:
 A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
 A row that is wild beyond all bounds (a value of 1e30, a sensor's code) would fill or empty every account for ever: what
-is forecast of it, and from it, is not counted, and its stakes are free.
+is forecast of it, and from it, is not counted, and its stakes are free. A mixture may be as wild for some rows after it.
+What it says then is no proof of anything, so what would have come of it is not counted either; what is staked on it is
+paid for as any other stake, and remembered as no more than the largest that is not wild.
 
 The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, and what
 was gained in it counts up to another five-hundredth.
@@ -41,7 +43,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from natsr.experts.past import LARGEST, Array, Arrays, Flags, Past
+from natsr.experts.past import FAR, LARGEST, Array, Arrays, Past
 
 #: What may be lost to the last value, relative to what it loses, and in usual rows of that.
 ALLOWED, START = 0.002, 2.0
@@ -57,8 +59,6 @@ LOAN, LEFT, LEARNED = 0.35, 0.25, 800
 #: From the first to the second part of what the last value has lost, what would have been gained is the clearer; so
 #: many times that is lent where it is clear.
 DIM, CLEAR, TRUST = 0.03, 0.1, 2.0
-#: A value is wild if it lies further, in root mean squares of the changes, from where it is cut.
-FAR = 100.0
 #: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
 STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 
@@ -66,11 +66,6 @@ STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 def stillness_of(horizon: int) -> tuple[float, float]:
     """Up to where a column stands still in the main, and from where on it moves."""
     return (STILL[0], MOVING[0]) if horizon == 1 else (STILL[1], MOVING[1])
-
-
-def _wild(past: Past, rows: int, back: int) -> Flags:
-    """Which values of these rows are not counted."""
-    return np.asarray(np.abs(past.last(rows, back) - past.clean(rows, back)) > FAR * past.size())
 
 
 class Ledger:
@@ -107,14 +102,15 @@ class Ledger:
             given: What was forecast.
             truth: What came; NaN where unknown, or where there was no origin.
         """
-        known = np.isfinite(truth) & ~_wild(past, 1, 0) & ~_wild(past, self._horizon, 1)[::-1]
+        known = np.isfinite(truth) & ~past.wild(1) & ~past.wild(self._horizon, 1)[::-1]
         last = past.last(self._horizon, 1)[::-1]
         change = np.where(known[0], np.minimum(np.abs(truth[0] - last[0]), LARGEST), 0.0)
         self._changes += [known[0], change, np.sqrt(change)]
         held = [np.clip(truth - guess, -LARGEST, LARGEST) for guess in (last, given, mixture)]
-        lost, own, mixed = (np.where(known, np.abs(error), 0.0).sum(0) for error in held)
+        lost, own = (np.where(known, np.abs(error), 0.0).sum(0) for error in held[:2])
         self._lost += lost
-        self._gained += lost - mixed
+        tame = np.abs(mixture - last) <= FAR * past.size()
+        self._gained += np.where(known & tame, np.abs(held[0]) - np.abs(held[2]), 0.0).sum(0)
         if past.seen > YOUNG + self._horizon:
             self._earned += lost - own
 
@@ -148,9 +144,9 @@ class Ledger:
             out: What was forecast from each origin, `(H + 1, H, C)`, row `n` at place `n % (H + 1)`.
         """
         horizon, newest = self._horizon, past.seen - 1
-        wild = _wild(past, 1, 0)[0]
-        total = np.where(wild, 0.0, np.minimum(np.abs(wanted - past.last(1)), LARGEST).sum(0))
-        np.maximum(FADE * self._peak, total, out=self._peak)
+        wild, away = past.wild(1)[0], np.minimum(np.abs(wanted - past.last(1)), LARGEST)
+        total, tame = (np.where(wild, 0.0, far.sum(0)) for far in (away, np.minimum(away, FAR * past.size())))
+        np.maximum(FADE * self._peak, tame, out=self._peak)
         if past.seen <= YOUNG + horizon:
             self.free[:] = 1.0
             return
@@ -158,11 +154,11 @@ class Ledger:
         bank = ALLOWED * self._lost + START * usual + self._earned + self._lent(still, usual)
         ago = np.arange(1, horizon)
         waits = np.arange(horizon)[:, None] >= ago[:, None, None]  # steps that have not come
-        waits = waits & ~_wild(past, horizon - 1, 1)[::-1, None]
+        waits = waits & ~past.wild(horizon - 1, 1)[::-1, None]
         stakes = np.abs(out[(newest - ago) % len(out)] - past.last(horizon - 1, 1)[::-1, None])
         bank -= np.where(waits, np.minimum(stakes, LARGEST), 0.0).sum((0, 1))
-        most = np.where(self._peak > 0, self._peak, 1.0)
-        free = np.where(self._peak > bank, np.maximum(bank, 0.0) / most, 1.0)
+        most = np.maximum(self._peak, total)
+        free = np.where(most > bank, np.maximum(bank, 0.0) / np.where(most > 0, most, 1.0), 1.0)
         self.free[:] = np.where(wild, 1.0, free)
 
     def arrays(self) -> Arrays:

@@ -31,7 +31,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "onestep_room": (_I, [_P]),
     "onestep_learn": (ctypes.c_int, [_P, _P, _P, _I, _D]),
     "onestep_forecast": (None, [_P, _P, _P]),
-    "past_push": (None, [_P, _D, _D, _D, _D]),
+    "past_push": (None, [_P, _D, _D, _D, _D, _D, _D]),
     "smooth_move": (None, [_P, _P]),
     "smooth_forecast": (None, [_P, _P, _P]),
     "seasonal_forecast": (None, [_P, _P, _P]),

@@ -121,6 +121,7 @@ class Panel:
         np.clip(out[0], -1e30, 1e30, out=out[0])  # the last value stays what it is, as far as it can be multiplied
         begin, others = self.past.jumps.begin, out[1:]
         np.nan_to_num(others, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
+        np.clip(others, -1e30, 1e30, out=others)
         np.clip(others, begin - far, begin + far, out=others)
 
     def _learn(self, row: Array) -> None:
@@ -160,8 +161,10 @@ class Panel:
         rate = known * np.maximum(SIZE_RATE, 1 / np.maximum(self._errors, 1))
         self._square += rate * (square - self._square)
         change = np.where(known, np.abs(np.clip(truth - base, -LARGEST, LARGEST)), 0.0)
-        # One wild row must not lift the bound for all that come after it.
+        # One wild row must not lift the bound for all that come after it, and many that are wild beyond all must not.
+        wild = self.past.wild(1) | self.past.wild(len(self._steps), 1)[::-1]
         change = np.where(self._reach > 0, np.minimum(change, 2 * self._reach + 1e-12), change)
+        change = np.where(wild & (self._reach > 0), 0.0, change)
         np.maximum(FADE * self._reach, change, out=self._reach)
 
     def _blend(self) -> Blend | None:

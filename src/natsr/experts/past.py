@@ -25,6 +25,11 @@ WILD = 10.0
 #: Changes that are not zero before anything is cut.
 YOUNG = 20
 SIZE_RATE = 0.002  # weight of the newest change in their mean square
+#: What a change that is cut counts as in it. As large as it is cut at, one in fifty would lift what is usual with each,
+#: until nothing was cut any more.
+TAMED = 4.0
+#: A value is wild beyond all bounds if it lies further, in root mean squares of the changes, from where it is cut.
+FAR = 100.0
 LARGEST = 1e6  # what is beyond this, in standard deviations, is cut from the first row on
 
 
@@ -85,7 +90,7 @@ class Past:
         """Take the next row, `(C,)`, NaN where missing."""
         self._row[:] = row
         if self._native.library is not None:
-            self._native.library.past_push(self.address(), WILD, YOUNG, SIZE_RATE, LARGEST)
+            self._native.library.past_push(self.address(), WILD, YOUNG, SIZE_RATE, LARGEST, FAR / WILD, TAMED / WILD)
             self._end = (self.keep if self._end == 2 * self.keep else self._end) + 1
             self.seen += 1
             return
@@ -109,12 +114,13 @@ class Past:
         young = self._changes < YOUNG
         limit, most = (np.where(young, np.inf, WILD * np.sqrt(size)) for size in (self._square, self.jumps.calm))
         change = np.clip(row - self._clean[end - 1], -limit, limit)
+        tame = np.where(np.abs(row - self._clean[end - 1]) > FAR / WILD * limit, TAMED / WILD, 1.0)
         self._changes += (change != 0) | (self._changes > 0)
         rate = np.maximum(SIZE_RATE, 1 / np.maximum(self._changes, 1))
-        self._square += rate * (change**2 - self._square)
+        self._square += rate * ((tame * change) ** 2 - self._square)
         self._clean[end] = self._clean[end - 1] + change
         rows = self._even[end - max(2, min(self.seen, self.keep)) : end]
-        self._even[end] = self.jumps.follow(rows, row, known, most, rate)
+        self._even[end] = self.jumps.follow(rows, row, known, most, rate, (FAR / WILD, TAMED / WILD))
         self.jumps.look_ahead(row, self._clean[end], self._base(end, row, known))
 
     def _base(self, end: int, row: Array, known: Flags) -> Array:
@@ -155,6 +161,10 @@ class Past:
     def size(self) -> Array:
         """Root mean square of the changes from row to row, `(C,)`."""
         return np.sqrt(self._square)
+
+    def wild(self, rows: int, back: int = 0) -> Flags:
+        """Which of these values lie so far from where they are cut that nothing should be learned of them."""
+        return np.asarray(np.abs(self.last(rows, back) - self.clean(rows, back)) > FAR * self.size())
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place; `reload` after that."""

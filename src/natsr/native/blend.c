@@ -110,7 +110,7 @@ static void usual(const blending *m, const poly *rule, const float *restrict mix
     double *restrict count = rule->count, *restrict size = rule->size;
     for (int64_t i = 0; i < N; i++) {
         const double most = (double)largest[i], far = most > noise * fabs((double)mixture[i]) ? most : 0.0;
-        const double square = smaller(far * far, count[i] < young ? 1e30 : wild * size[i]);
+        const double square = smaller(smaller(far * far, 1e30), count[i] < young ? 1e30 : wild * size[i]);
         const double seen = count[i] + (square > 0 ? 1.0 : 0.0), part = larger(rate, 1 / larger(seen, 1));
         const double mean = size[i] + part * (square - size[i]);
         count[i] = seen;
@@ -379,7 +379,7 @@ static void choose(const blending *m, const labelled *l)
 }
 
 /* How far off the forecast is, and how far the stream goes. */
-static void measure(const blending *m, const labelled *l)
+static void measure(const blending *m, const past *p, const labelled *l)
 {
     const int64_t N = m->horizon * m->channels;
     const double young = m->error_young, wild = m->error_wild, rate = m->error_rate, fade = m->reach_fade;
@@ -393,7 +393,13 @@ static void measure(const blending *m, const labelled *l)
         const double count = errors[i] + (known ? 1.0 : 0.0), part = larger(rate, 1 / larger(count, 1));
         errors[i] = count;
         square[i] += (known ? part : 0.0) * (fresh - square[i]);
-        reach[i] = larger(fade * reach[i], reach[i] > 0 ? smaller(change, 2 * reach[i] + 1e-12) : change);
+        const int64_t c = i % m->channels, h = i / m->channels;
+        const double before = reach[i];
+        reach[i] = fade * before;
+        if (before == 0)
+            reach[i] = change;
+        else if (change > reach[i] && !is_wild(m, p, 0, c) && !is_wild(m, p, 1 + h, c))
+            reach[i] = smaller(change, 2 * before + 1e-12);
     }
 }
 
@@ -454,7 +460,7 @@ void blend_learn(const blending *m, const past *p)
     }
     choose(m, &l);
     ledger_take(m, p, l.mixed, l.mean, l.truth);
-    measure(m, &l);
+    measure(m, p, &l);
     complete(m, p);
 }
 

@@ -143,6 +143,7 @@ typedef struct {
     double bank_clear, bank_far;
 } blending;
 
+int is_wild(const blending *m, const past *p, int64_t back, int64_t c);
 void ledger_take(const blending *m, const past *p, const float *mixed, const double *given, const double *truth);
 void ledger_stake(const blending *m, const past *p, const double *guarded);
 
@@ -162,9 +163,9 @@ EXPORT int64_t onestep_room(const onestep *n);
 EXPORT int onestep_learn(const onestep *n, const past *p, const int64_t *labels, int64_t rows, double rate);
 EXPORT void onestep_forecast(const onestep *n, const past *p, double *out);
 double middle_of(double *x, int64_t count);
-void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate);
+void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate, double far, double tame);
 void jumps_lift(past *p, int64_t c, double raw, double clean, double base);
-EXPORT void past_push(past *p, double wild, double young, double rate, double largest);
+EXPORT void past_push(past *p, double wild, double young, double rate, double largest, double far, double tame);
 EXPORT void smooth_move(const smooth *s, const past *p);
 EXPORT void smooth_forecast(const smooth *s, const past *p, double *out);
 EXPORT void seasonal_forecast(const seasonal *s, const past *p, double *out);

@@ -123,16 +123,18 @@ static double without(past *p, int64_t c, double x, double limit)
     return now;
 }
 
-/* Take the next value; `most` is the largest change that is not beyond all that is usual, `rate` the newest's weight. */
-void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate)
+/* Take the next value; `most` is the largest change that is not beyond all that is usual, `rate` the newest's weight,
+ * from `far` times `most` on a change is wild beyond all bounds and counts as `tame` times it. */
+void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate, double far, double tame)
 {
     const double before = *even_at(p, 1, c), earlier = before - *even_at(p, 2, c);
-    const double change = known ? held(x - p->jump[c] - before, most) : 0.0;
+    const double moved = known ? x - p->jump[c] - before : 0.0, change = held(moved, most);
+    const double counted = fabs(moved) > far * most ? tame * change : change;
     p->shift[c] = 0;
     p->away[c] += !known && p->age[c] > 0;
     *even_at(p, 0, c) = known ? without(p, c, x, most) : before;
-    p->calm[c] += rate * (change * change - p->calm[c]);
-    p->cross[c] += rate * (change * earlier - p->cross[c]);
+    p->calm[c] += rate * (counted * counted - p->calm[c]);
+    p->cross[c] += rate * (counted * earlier - p->cross[c]);
     if (fabs(change) < most)
         p->drift[c] += rate * (change - p->drift[c]);
 }

@@ -10,8 +10,8 @@ INLINE double apart(double a, double b, double most)
     return far < most ? far : most;
 }
 
-/* Whether a value, `back` rows before the newest, is not counted. */
-static int is_wild(const blending *m, const past *p, int64_t back, int64_t c)
+/* Whether a value, `back` rows before the newest, is wild beyond all bounds. */
+int is_wild(const blending *m, const past *p, int64_t back, int64_t c)
 {
     const int64_t at = (p->end - 1 - back) * p->channels + c;
     return fabs(p->raw[at] - p->clean[at]) > m->bank_far * sqrt(p->square[c]);
@@ -49,7 +49,8 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
                 continue;
             const double lost = apart(truth[i], last[c], m->largest);
             m->lost[c] += lost;
-            m->gained_of[c] += lost - apart(truth[i], (double)mixed[i], m->largest);
+            if (fabs((double)mixed[i] - last[c]) <= m->bank_far * sqrt(p->square[c]))
+                m->gained_of[c] += lost - apart(truth[i], (double)mixed[i], m->largest);
             m->earned[c] += counts ? lost - apart(truth[i], given[i], m->largest) : 0.0;
         }
     }
@@ -88,25 +89,29 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
 {
     const int64_t H = m->horizon, C = m->channels;
     const double *last = p->raw + (p->end - 1) * C;
-    double *out = m->work, most = 0;
+    double *out = m->work, *total = out + C, any = 0;
     for (int64_t c = 0; c < C; c++) {
-        double total = 0;
-        for (int64_t h = 0; h < H; h++)
-            total += apart(guarded[h * C + c], last[c], m->largest);
-        total = is_wild(m, p, 0, c) ? 0.0 : total;
-        const double kept = m->bank_fade * m->peak[c];
-        m->peak[c] = total > kept ? total : kept;
+        const double far = m->bank_far * sqrt(p->square[c]), kept = m->bank_fade * m->peak[c];
+        double tame = 0;
+        total[c] = 0;
+        for (int64_t h = 0; !is_wild(m, p, 0, c) && h < H; h++) {
+            const double away = apart(guarded[h * C + c], last[c], m->largest);
+            total[c] += away;
+            tame += away < far ? away : far;
+        }
+        m->peak[c] = tame > kept ? tame : kept;
         m->free[c] = 1;
-        most = m->peak[c] > most ? m->peak[c] : most;
+        any += m->peak[c] + total[c];
     }
-    if (young(m, p) || most == 0)
+    if (young(m, p) || any == 0)
         return;
     staked(m, p, out);
     for (int64_t c = 0; c < C; c++) {
         const double still = stillness(m, c), usual = m->lost[c] / (double)p->seen;
         const double own = m->bank_allowed * m->lost[c] + m->bank_start * usual + m->earned[c];
         const double bank = own + lent(m, c, still, usual) - out[c];
-        const double free = m->peak[c] <= bank ? 1.0 : bank > 0 ? bank / m->peak[c] : 0.0;
+        const double most = total[c] > m->peak[c] ? total[c] : m->peak[c];
+        const double free = most <= bank ? 1.0 : bank > 0 ? bank / most : 0.0;
         m->free[c] = is_wild(m, p, 0, c) ? 1.0 : free;
     }
 }

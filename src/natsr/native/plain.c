@@ -35,7 +35,7 @@ INLINE double base_of(const double *raw, double clean, double square, int known,
 }
 
 /* Take the next row: gaps filled from the row before, changes held to what is usual. */
-void past_push(past *p, double wild, double young, double rate, double largest)
+void past_push(past *p, double wild, double young, double rate, double largest, double far, double tame)
 {
     const int64_t C = p->channels;
     const double *row = p->row;
@@ -52,10 +52,11 @@ void past_push(past *p, double wild, double young, double rate, double largest)
         const double most = fresh ? INFINITY : wild * sqrt(p->calm[c]), change = held(now - clean[c - C], limit);
         p->changes[c] += change != 0 || p->changes[c] > 0;
         const double part = larger(rate, 1 / larger(p->changes[c], 1));
-        p->square[c] += part * (change * change - p->square[c]);
+        const double counted = fabs(now - clean[c - C]) > far * limit ? tame * change : change;
+        p->square[c] += part * (counted * counted - p->square[c]);
         clean[c] = clean[c - C] + change;
         swing[c] = swing[c - C];
-        jumps_follow(p, c, now, known, most, part);
+        jumps_follow(p, c, now, known, most, part, far, tame);
         jumps_lift(p, c, now, clean[c], base_of(raw + c, clean[c], p->square[c], known, raw[c - C], wild, largest));
     }
     p->end++, p->seen++;
