@@ -466,9 +466,10 @@ def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on()
 
 
 def of_format_10(state: State) -> State:
-    """A state as it was in format 10: the mixture of all has the last word."""
-    own, mixture = state["panel"], state["mixture"]
-    assert isinstance(own, dict) and isinstance(mixture, dict)
+    """A state as it was in format 10: the mixture of all has the last word, and nobody counts wild rows."""
+    own, mixture, past = state["panel"], state["mixture"], state["past"]
+    assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(past, dict)
+    del past["strays"]
     own["mixed"] = torch.as_tensor(own["mixed"])[:, :-1]
     for name in [name for name in mixture if name.startswith("last_")]:
         del mixture[name]

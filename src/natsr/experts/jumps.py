@@ -42,7 +42,7 @@ CENTRAL = 1 / 3
 #: The mean change in root mean squares from which on a stream drifts.
 DRIFTING = 0.3
 #: The correlation of changes with those before them below which they are taken back.
-TAKEN_BACK = -0.25
+TAKEN_BACK = -0.3
 #: What an excursion's staying is worth before any have ended, in excursions; and a step ahead no longer than it has
 #: lasted.
 HOPE, SURE = 0.5, 2.0

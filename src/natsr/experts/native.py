@@ -31,7 +31,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "onestep_room": (_I, [_P]),
     "onestep_learn": (ctypes.c_int, [_P, _P, _P, _I, _D]),
     "onestep_forecast": (None, [_P, _P, _P]),
-    "past_push": (None, [_P, _D, _D, _D, _D, _D, _D]),
+    "past_push": (None, [_P, _D, _D, _D, _D, _D, _D, _D]),
     "smooth_move": (None, [_P, _P]),
     "smooth_forecast": (None, [_P, _P, _P]),
     "seasonal_forecast": (None, [_P, _P, _P]),
@@ -58,7 +58,7 @@ class Rows(ctypes.Structure):
     end: int
     seen: int
     _fields_: ClassVar[Fields] = [
-        *_fields(_P, "raw clean known swing square changes row even"),
+        *_fields(_P, "raw clean known swing square changes strays row even"),
         *_fields(_P, "calm cross drift jump start low high age away ended lasted lift begin shift sorted turned"),
         *_fields(_I, "channels keep end seen horizon memory"),
     ]

@@ -28,6 +28,8 @@ SIZE_RATE = 0.002  # weight of the newest change in their mean square
 #: What a change that is cut counts as in it. As large as it is cut at, one in fifty would lift what is usual with each,
 #: until nothing was cut any more.
 TAMED = 4.0
+#: But from the so manieth in a row on the stream is somewhere else, or larger, and what is usual has to follow.
+LASTING = 4
 #: A value is wild beyond all bounds if it lies further, in root mean squares of the changes, from where it is cut.
 FAR = 100.0
 LARGEST = 1e6  # what is beyond this, in standard deviations, is cut from the first row on
@@ -81,6 +83,7 @@ class Past:
         self._counts = np.zeros(2, dtype=np.int64)  # both, as they are saved
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
+        self._strays = np.zeros(channels)  # of the newest rows, how many were wild beyond all bounds
         self._row = np.zeros(channels)  # the newest, as it came
         self.jumps = Jumps(channels, horizon)
         self.turned = np.full(1, -1, dtype=np.int64)  # rows since the stream turned; `natsr.experts.turn` says when
@@ -90,7 +93,9 @@ class Past:
         """Take the next row, `(C,)`, NaN where missing."""
         self._row[:] = row
         if self._native.library is not None:
-            self._native.library.past_push(self.address(), WILD, YOUNG, SIZE_RATE, LARGEST, FAR / WILD, TAMED / WILD)
+            self._native.library.past_push(
+                self.address(), WILD, YOUNG, SIZE_RATE, LARGEST, FAR / WILD, TAMED / WILD, LASTING
+            )
             self._end = (self.keep if self._end == 2 * self.keep else self._end) + 1
             self.seen += 1
             return
@@ -114,7 +119,9 @@ class Past:
         young = self._changes < YOUNG
         limit, most = (np.where(young, np.inf, WILD * np.sqrt(size)) for size in (self._square, self.jumps.calm))
         change = np.clip(row - self._clean[end - 1], -limit, limit)
-        tame = np.where(np.abs(row - self._clean[end - 1]) > FAR / WILD * limit, TAMED / WILD, 1.0)
+        far = np.abs(row - self._clean[end - 1]) > FAR / WILD * limit
+        self._strays[:] = (self._strays + 1) * far
+        tame = np.where(far & (self._strays < LASTING), TAMED / WILD, 1.0)
         self._changes += (change != 0) | (self._changes > 0)
         rate = np.maximum(SIZE_RATE, 1 / np.maximum(self._changes, 1))
         self._square += rate * ((tame * change) ** 2 - self._square)
@@ -178,6 +185,7 @@ class Past:
             "counts": self._counts,
             "square": self._square,
             "changes": self._changes,
+            "strays": self._strays,
             **self.jumps.arrays(),
         }
 
@@ -188,7 +196,9 @@ class Past:
             jumps, sorted_rows = self.jumps, np.zeros(self.keep)
             made = Rows(channels=self.channels, keep=self.keep, horizon=len(jumps.lift), memory=MEMORY)
             fill(made, raw=self._raw, clean=self._clean, known=self._known, swing=self._swing, row=self._row)
-            fill(made, square=self._square, changes=self._changes, even=self._even, **jumps.arrays())
+            fill(
+                made, square=self._square, changes=self._changes, strays=self._strays, even=self._even, **jumps.arrays()
+            )
             fill(made, lift=jumps.lift, begin=jumps.begin, shift=jumps.shift, sorted=sorted_rows, turned=self.turned)
             self._native.made = made, sorted_rows
         made.end, made.seen = self._end, self.seen

@@ -4,7 +4,8 @@ Up to format 2 there was one mixture, and one network where there are several no
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
 by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
-in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word.
+in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word, and rows
+that are wild beyond all bounds were not counted.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -37,7 +38,7 @@ TOTAL = 5
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
     state = _worded(_mixed(_totalled(state, panel), panel), panel)
-    state = _accounted(_guarded(_evened(_swung(state, panel), panel), panel))
+    state = _strayed(_accounted(_guarded(_evened(_swung(state, panel), panel), panel)))
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
@@ -134,6 +135,15 @@ def _worded(state: State, panel: Panel) -> State:
     nothing["last_weights"][1] = 1.0
     own = {**own, "mixed": torch.cat([mixed, mixed[:, :1]], 1)}
     return {**state, "mixture": {**mixture, **nothing}, "panel": own}
+
+
+def _strayed(state: State) -> State:
+    """Up to format 10 nobody counted rows that were wild beyond all bounds: as if the newest had not been."""
+    past = state.get("past")
+    changes = past.get("changes") if isinstance(past, dict) else None
+    if not isinstance(past, dict) or not isinstance(changes, Tensor) or "strays" in past:
+        return state
+    return {**state, "past": {**past, "strays": torch.zeros_like(changes)}}
 
 
 def _mixed(state: State, panel: Panel) -> State:

@@ -12,7 +12,7 @@ typedef struct {
     double *raw, *clean; /* (2 keep, C) */
     uint8_t *known;
     double *swing;            /* (2 keep, C): what waves are multiplied by */
-    double *square, *changes; /* (C) */
+    double *square, *changes, *strays; /* (C) */
     const double *row;        /* (C): the newest, as it came */
     double *even;             /* (2 keep, C): natsr.experts.jumps has this and what follows */
     double *calm, *cross, *drift, *jump, *start, *low, *high; /* (C) */
@@ -165,7 +165,8 @@ EXPORT void onestep_forecast(const onestep *n, const past *p, double *out);
 double middle_of(double *x, int64_t count);
 void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate, double far, double tame);
 void jumps_lift(past *p, int64_t c, double raw, double clean, double base);
-EXPORT void past_push(past *p, double wild, double young, double rate, double largest, double far, double tame);
+EXPORT void past_push(past *p, double wild, double young, double rate, double largest, double far, double tame,
+                      double lasting);
 EXPORT void smooth_move(const smooth *s, const past *p);
 EXPORT void smooth_forecast(const smooth *s, const past *p, double *out);
 EXPORT void seasonal_forecast(const seasonal *s, const past *p, double *out);

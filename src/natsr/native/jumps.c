@@ -4,7 +4,7 @@
 
 /* natsr.experts.jumps says what is done here, and why; the numbers are its own. */
 static const int64_t AROUND = 31, FOR_GOOD = 72;
-static const double NEARLY = 0.25, CENTRAL = 1.0 / 3, DRIFTING = 0.3, TAKEN_BACK = -0.25, HOPE = 0.5, SURE = 2.0;
+static const double NEARLY = 0.25, CENTRAL = 1.0 / 3, DRIFTING = 0.3, TAKEN_BACK = -0.3, HOPE = 0.5, SURE = 2.0;
 
 INLINE double *even_at(const past *p, int64_t back, int64_t c) { return p->even + (p->end - back) * p->channels + c; }
 

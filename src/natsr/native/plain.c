@@ -35,7 +35,7 @@ INLINE double base_of(const double *raw, double clean, double square, int known,
 }
 
 /* Take the next row: gaps filled from the row before, changes held to what is usual. */
-void past_push(past *p, double wild, double young, double rate, double largest, double far, double tame)
+void past_push(past *p, double wild, double young, double rate, double largest, double far, double tame, double lasting)
 {
     const int64_t C = p->channels;
     const double *row = p->row;
@@ -52,7 +52,9 @@ void past_push(past *p, double wild, double young, double rate, double largest, 
         const double most = fresh ? INFINITY : wild * sqrt(p->calm[c]), change = held(now - clean[c - C], limit);
         p->changes[c] += change != 0 || p->changes[c] > 0;
         const double part = larger(rate, 1 / larger(p->changes[c], 1));
-        const double counted = fabs(now - clean[c - C]) > far * limit ? tame * change : change;
+        const int stray = fabs(now - clean[c - C]) > far * limit;
+        p->strays[c] = stray ? p->strays[c] + 1 : 0;
+        const double counted = stray && p->strays[c] < lasting ? tame * change : change;
         p->square[c] += part * (counted * counted - p->square[c]);
         clean[c] = clean[c - C] + change;
         swing[c] = swing[c - C];
