@@ -30,9 +30,9 @@ followed all the time, for that is no chance:
 A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
 A row that is wild beyond all bounds (a value of 1e30, a sensor's code) would fill or empty every account for ever: what
-is forecast of it, and from it, is not counted, and its stakes are free. A mixture may be as wild for some rows after it.
-What it says then is no proof of anything, so what would have come of it is not counted either; what is staked on it is
-paid for as any other stake, and remembered as no more than the largest that is not wild.
+is forecast of it, and from it, is not counted, and its stakes are free. A mixture may be as wild for some rows after
+it. What it says then is no proof of anything, so what would have come of it is not counted either; what is staked on it
+is paid for as any other stake, and remembered as no more than the largest that is not wild.
 
 The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, and what
 was gained in it counts up to another five-hundredth.

@@ -4,8 +4,8 @@ Up to format 2 there was one mixture, and one network where there are several no
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
 by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
-in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word, and rows
-that are wild beyond all bounds were not counted.
+in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word, and
+rows that are wild beyond all bounds were not counted.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
