@@ -55,6 +55,52 @@ def ratio(values: Array, task: Task, warm: int) -> float:
     return float(scores["auto"].mae / scores["last"].mae) if scores["last"].mae else float(scores["auto"].mae)
 
 
+def errors_beside(values: Array, wild: npt.NDArray[np.bool_], horizon: int, first: int) -> tuple[float, float]:
+    """The mean absolute error of the pool, and of the last value, from rows that are not wild to such rows."""
+    made, totals = panel(Task(24, horizon, 1, 0, 24)), np.zeros(2)
+    for row, value in enumerate(values[:-horizon]):
+        made.advance(value)
+        if row == 500:
+            made.settle()
+        if row >= first and not wild[row]:
+            ahead, there = values[row + 1 : row + 1 + horizon], ~wild[row + 1 : row + 1 + horizon]
+            totals += [np.abs(mean - ahead)[there].sum() for mean in (made.mean(), value)]
+    return float(totals[0]), float(totals[1])
+
+
+@pytest.mark.parametrize("horizon", [1, 6])
+@pytest.mark.parametrize("size", [1e4, 1e7, 1e30])
+def test_outliers_of_any_size_leave_the_other_rows_alone(horizon: int, size: float) -> None:
+    generator = np.random.default_rng(0)
+    values = np.sin(np.arange(1800) * np.pi / 12)[:, None] + 0.3 * generator.standard_normal((1800, 1))
+    wild = generator.random(1800) < 0.01
+    wild[:50] = False
+    without = errors_beside(values, np.zeros_like(wild), horizon, 600)
+    values[wild] = size * generator.choice([-1.0, 1.0], (int(wild.sum()), 1))
+    auto, last = errors_beside(values, wild, horizon, 600)
+    assert auto / last < 1.1 * without[0] / without[1] < 0.8
+
+
+def test_a_few_codes_of_a_sensor_do_not_switch_the_pool_off() -> None:
+    generator = np.random.default_rng(1)
+    values = np.sin(np.arange(2000) * np.pi / 12)[:, None] + 0.3 * generator.standard_normal((2000, 1))
+    wild = np.zeros(2000, dtype=bool)
+    wild[generator.choice(np.arange(600, 1200), 12, replace=False)] = True
+    values[wild] = -9999
+    auto, last = errors_beside(values, wild, 1, 1200)
+    assert auto < 0.75 * last
+
+
+def test_a_level_of_thousands_of_usual_changes_is_met_at_once() -> None:
+    generator = np.random.default_rng(1)
+    values = np.sin(np.arange(1300) * np.pi / 12)[:, None] + 0.3 * generator.standard_normal((1300, 1))
+    values[1000:] += 3000
+    before = np.zeros(1300, dtype=bool)
+    before[:1000] = True
+    auto, last = errors_beside(values, before, 1, 1000)
+    assert auto < 0.9 * last
+
+
 def test_a_random_walk_is_left_to_the_last_value() -> None:
     values = np.cumsum(np.random.default_rng(1).standard_normal((1500, 2)), 0) / 10
     assert ratio(values, Task(window=8, horizon=2, channels=2, season=6), 600) < 1.01

@@ -178,3 +178,18 @@ def test_a_wild_value_fills_and_empties_no_account() -> None:
             accounts = ("lost", "earned", "gained", "changes")
             assert all((np.asarray(ledger.arrays()[name]) == before[name]).all() for name in accounts)
             assert float(ledger.arrays()["peak"][0]) <= before["peak"][0] and (number > 700 or ledger.free[0] == 1)
+
+
+@pytest.mark.parametrize("away", [1e4, 1e6])
+def test_a_mixture_that_was_wild_for_a_few_rows_is_believed_again(away: float) -> None:
+    """It gains what there is to gain, and after an outlier it says something absurd in ten rows, ordinary ones."""
+    generator = np.random.default_rng(3)
+    rows = generator.standard_normal((ROWS, 1))
+    mixtures = np.zeros_like(rows)
+    given, ledger = played(rows[:700], mixtures[:700])
+    assert ledger.free[0] == 1
+    mixtures[700:710] = away
+    given, ledger = played(rows, mixtures)
+    worst = np.abs(given[700:710] - rows[700:710]).max()
+    assert worst < 1000 < away, "what cannot be paid for is not staked"
+    assert ledger.free[0] == 1 and (given[800:] == 0).all()

@@ -44,6 +44,31 @@ def test_a_wild_value_is_cut_and_what_follows_is_not() -> None:
     np.testing.assert_allclose(past.clean(45), rows[155:])
 
 
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e30])
+def test_what_is_usual_stays_so_whatever_one_in_fifty_is(size: float) -> None:
+    """With as much as they are cut at, each would lift it by a fifth, until nothing is cut any more."""
+    generator = np.random.default_rng(4)
+    rows = generator.standard_normal((1500, 1))
+    wild = generator.random((1500, 1)) < 0.02
+    usual = filled(rows, 10).size()[0]
+    rows[wild] = size
+    past = Past(1, 10, 1)
+    for number, row in enumerate(rows):
+        past.push(row)
+        if number > 100:
+            assert past.wild(1)[0, 0] == wild[number, 0]
+    assert 0.8 * usual < past.size()[0] < 2 * usual
+
+
+def test_four_wild_rows_in_a_row_are_where_the_stream_is() -> None:
+    rows = 0.1 * np.random.default_rng(2).standard_normal((300, 1))
+    rows[200:] *= 1e4
+    past = filled(rows, 10)
+    assert past.size()[0] > 500, "a thousand times as large is usual within a hundred rows"
+    rows[204:] /= 1e4
+    assert filled(rows, 10).size()[0] < 0.5, "four alone are not"
+
+
 def test_a_lasting_shift_is_followed() -> None:
     rows = 0.1 * np.random.default_rng(2).standard_normal((400, 1))
     rows[200:] += 1000

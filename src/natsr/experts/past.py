@@ -25,8 +25,8 @@ WILD = 10.0
 #: Changes that are not zero before anything is cut.
 YOUNG = 20
 SIZE_RATE = 0.002  # weight of the newest change in their mean square
-#: What a change that is cut counts as in it. As large as it is cut at, one in fifty would lift what is usual with each,
-#: until nothing was cut any more.
+#: What a change that is wild beyond all bounds counts as in it. As large as it is cut at, one in fifty would lift what
+#: is usual each time, until nothing was cut any more.
 TAMED = 4.0
 #: But from the so manieth in a row on the stream is somewhere else, or larger, and what is usual has to follow.
 LASTING = 4
@@ -120,8 +120,9 @@ class Past:
         limit, most = (np.where(young, np.inf, WILD * np.sqrt(size)) for size in (self._square, self.jumps.calm))
         change = np.clip(row - self._clean[end - 1], -limit, limit)
         far = np.abs(row - self._clean[end - 1]) > FAR / WILD * limit
-        self._strays[:] = (self._strays + 1) * far
-        tame = np.where(far & (self._strays < LASTING), TAMED / WILD, 1.0)
+        strays = np.maximum((self._strays + 1) * far, self._strays)  # also of a row that comes back
+        self._strays[:] = strays * far
+        tame = np.where((strays > 0) & (strays < LASTING), TAMED / WILD, 1.0)
         self._changes += (change != 0) | (self._changes > 0)
         rate = np.maximum(SIZE_RATE, 1 / np.maximum(self._changes, 1))
         self._square += rate * ((tame * change) ** 2 - self._square)

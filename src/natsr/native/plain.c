@@ -53,8 +53,9 @@ void past_push(past *p, double wild, double young, double rate, double largest, 
         p->changes[c] += change != 0 || p->changes[c] > 0;
         const double part = larger(rate, 1 / larger(p->changes[c], 1));
         const int stray = fabs(now - clean[c - C]) > far * limit;
-        p->strays[c] = stray ? p->strays[c] + 1 : 0;
-        const double counted = stray && p->strays[c] < lasting ? tame * change : change;
+        const double strays = stray ? p->strays[c] + 1 : p->strays[c]; /* also of a row that comes back */
+        p->strays[c] = stray ? strays : 0;
+        const double counted = strays > 0 && strays < lasting ? tame * change : change;
         p->square[c] += part * (counted * counted - p->square[c]);
         clean[c] = clean[c - C] + change;
         swing[c] = swing[c - C];
