@@ -7,6 +7,7 @@ last value are of a random walk with the changes seen so far. Needs NATSR_DATA; 
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Iterator
@@ -62,6 +63,7 @@ def measured(rows: Floats, season: int, came: int) -> dict[str, list[float]]:
 
 def main() -> None:
     """All datasets."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     generator = np.random.default_rng(0)
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for name, values, season in streams(generator):

@@ -6,6 +6,7 @@ leaves AdamW its history of gradients then, `forgotten` is what natsr does (docs
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from unittest.mock import patch
@@ -57,6 +58,7 @@ def errors(method: str, rate: float, rows: Rows) -> tuple[int, list[float]]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.set_num_threads(1)
     rows = stream()
     for method, rate in RUNS:

@@ -6,6 +6,7 @@ fails when it is stale.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -325,6 +326,7 @@ def with_tables(text: str, tables: str) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     PAGE.write_text(rendered(), encoding="utf-8")
     README.write_text(with_tables(README.read_text(encoding="utf-8"), compact()), encoding="utf-8")
     sys.stdout.write(f"written: {PAGE.relative_to(ROOT)}, and the tables of README.md\n")

@@ -181,3 +181,13 @@ def test_pooling_over_channels_learns_from_few_rows_what_all_have_in_common() ->
 def test_pooling_over_steps_is_for_all_that_was_lost() -> None:
     with pytest.raises(ValueError, match="only Total"):
         MLPoly(2, (3, 2), pooling="steps")
+
+
+def test_regrets_beyond_all_bounds_leave_no_infinite_sums() -> None:
+    rule, generator = MLPoly(3, (2, 2), 0.99, np.float32), np.random.default_rng(0)
+    for row in range(300):
+        size = 1e30 if row % 2 else 1e25
+        forecasts = (size * generator.standard_normal((3, 2, 2))).astype(np.float32)
+        rule.update(forecasts, (rule.weights * forecasts).sum(0), size * generator.standard_normal((2, 2)))
+    assert np.isfinite(rule.square).all() and np.isfinite(rule.regret).all()
+    np.testing.assert_allclose(rule.weights.sum(0), 1.0, rtol=1e-6)

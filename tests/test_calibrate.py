@@ -33,6 +33,19 @@ def covered(rows: Array, horizon: int = 1) -> npt.NDArray[np.bool_]:
     return np.array(held)
 
 
+@pytest.mark.parametrize("horizon", [1, 3, 24])
+def test_tails_are_never_flat(horizon: int) -> None:
+    """With few errors an outer quantile may come past those beyond it; these are not all the same then."""
+    wanted = (0.0001, 0.005, 0.01, 0.025, 0.05, 0.5, 0.95, 0.975, 0.99, 0.995, 0.9999)
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        calibrator, zero = Calibrator(Task(window=1, horizon=horizon, channels=2)), np.zeros((horizon, 2))
+        for row in generator.standard_normal((250, 2)):
+            calibrator.reveal(row)
+            assert (np.diff(calibrator.quantiles(zero, probabilities=wanted), axis=0) > 1e-9).all()
+            calibrator.push(zero)
+
+
 @pytest.mark.parametrize("horizon", [1, 12])
 def test_intervals_hold_whatever_the_errors_look_like(horizon: int) -> None:
     generator = np.random.default_rng(0)

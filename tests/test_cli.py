@@ -360,6 +360,7 @@ def test_damaged_files_are_refused_with_one_message(
         (("--methods", "rls", "--set", "rls.rigde=1"), "did you mean ridge"),
         (("--methods", "last_value", "--set", "last_value.ridge=1"), "option 'ridge' is not known; there is none"),
         (("--method", "rls", "--set", "budget=all"), "rls has forgetting, ridge; last_value has none"),
+        (("--method", "auto", "--budget", "cheap", "--set", "budget=one"), "both given, expected one of them"),
         (("--methods", "rls", "--set", "ridge=much"), "expected a number"),
         (("--methods", "rls", "--set", "er.rate=1"), "expected one of the methods run: rls"),
         (("--methods", "rls", "--set", "calendar=lunar"), "calendar is 'lunar'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -197,6 +198,7 @@ def rendered(folder: Path = RESULTS) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for name, (file, _, _, drawn) in PICTURES.items():
         found = loaded(file)
         if found is not None:

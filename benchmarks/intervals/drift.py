@@ -9,6 +9,7 @@ their default settings. Written to `benchmarks/results/drift.json`.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Callable
@@ -97,6 +98,7 @@ def measured(kind: str, detector: str) -> dict[str, float | str | None]:
 
 def main() -> None:
     """Measure all of them."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     lines = [measured(kind, detector) for kind in KINDS for detector in DETECTORS]
     RESULTS.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
 

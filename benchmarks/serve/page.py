@@ -5,6 +5,7 @@ What stands between the marks is a function of those files; `tests/serve/test_fi
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -155,6 +156,7 @@ def rendered(text: str, folder: Path = RESULTS) -> str:
 
 def main() -> None:
     """Write it."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -6,6 +6,7 @@ The page is a function of `speed.json`, `curvature.json`, `fleet-*.json` and `sp
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -263,6 +264,7 @@ def rendered(results: Path = RESULTS, curved: Path = CURVATURE) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     from benchmarks.speed.figures import draw  # matplotlib only where something is drawn
 
     PAGE.write_text(rendered(), encoding="utf-8")

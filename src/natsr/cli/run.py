@@ -149,7 +149,11 @@ class Run:
         found = given.settings(self.set, method, methods)
         if self.budget is not None and "auto" not in methods:
             raise OptionError(f"--budget is {self.budget!r}, but auto is not among the methods; leave one of them out")
-        return found | {"budget": self.budget} if method == "auto" and self.budget is not None else found
+        if method != "auto" or self.budget is None:
+            return found
+        if "budget" in found:
+            raise OptionError("--budget and --set budget=… were both given, expected one of them")
+        return found | {"budget": self.budget}
 
 
 def run(settings: Run) -> None:
