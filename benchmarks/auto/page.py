@@ -43,6 +43,8 @@ PARTS = ROOT / "benchmarks" / "results" / "auto-parts.json"
 LEADS = ROOT / "benchmarks" / "results" / "auto-leads.json"
 CHOSEN = ROOT / "benchmarks" / "results" / "auto-leads-chosen.json"
 CALENDARS = ROOT / "benchmarks" / "results" / "auto-calendar.jsonl"
+#: Where NatSR is with the calendar of a dataset's published loader.
+PUBLISHED = ("honest-complete", "etth1-honest")
 RULES = ROOT / "benchmarks" / "results" / "auto-rules.json"
 OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
@@ -141,7 +143,7 @@ def tables() -> dict[str, str]:
         "parts": parts(PARTS),
         "leads": leads(LEADS),
         "chosen": chosen(CHOSEN),
-        "calendars": calendars(CALENDARS),
+        "calendars": calendars(CALENDARS, (CALENDARS.with_name(f"{name}.jsonl") for name in PUBLISHED)),
         "outside": outside(OUTSIDE),
         "cost": cost(COST),
     }

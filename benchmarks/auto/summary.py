@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ BEFORE = {
 }
 HORIZONS = (1, 24, 48)
 #: Beside whom `auto` is looked at: every other method under the honest protocols.
-HONEST = ("honest-complete", "honest-averages", "etth1-honest")
+HONEST = ("honest-complete", "honest-averages", "etth1-honest", "auto-calendar")
 ELSEWHERE = ("auto-generated", "auto-packages", "auto-metrics")
 #: Within so much of the best of everything; of the error with a warm-up; of what NatSR costs.
 NEAR, WARMED, COSTS = 0.01, 1.1, 1.6
@@ -154,6 +155,19 @@ def _regimes(folder: Path) -> Lines:
         "after a change, back within 10 % of the best single method's error in no more rows than it",
         f"{sum(number <= 0 for number in behind.values())} of {len(behind)}: {rows}",
     )
+    yield (
+        "and each to its own error before, in rows: `auto`; the single method with the least error before; the quickest",
+        "; ".join(f"{name} {_own(by_method)}" for name, by_method in found.items()),
+    )
+
+
+def _own(by_method: Mapping[str, Mapping[str, float]]) -> str:
+    """Rows until each is back at its own error."""
+    single = {name: errors for name, errors in by_method.items() if name not in ("auto", "behind")}
+    least = min(single, key=lambda name: single[name]["before"])
+    back = {name: math.inf if errors["own"] < 0 else errors["own"] for name, errors in single.items()}
+    rows = by_method["auto"]["own"], single[least]["own"], min(back.values())
+    return ", ".join("never" if number < 0 or number == math.inf else f"{number:.0f}" for number in rows)
 
 
 def _ahead(rows: float) -> str:

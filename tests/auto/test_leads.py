@@ -177,7 +177,12 @@ def test_a_calendar_whose_seed_has_failed_has_no_mean(tmp_path: Path) -> None:
         for seed, mase in enumerate(seeds)
     ]
     file.write_text("".join(f"{to_line(result)}\n" for result in results))
-    assert "| ETTh1, H = 24 | 2.000 (3.000) | 1.500 (2.000) | -25.0 % | failed | failed |" in calendars(file)
+    published = tmp_path / "published.jsonl"
+    others = [Result(Cell("natsr", "ETTh1", 24, seed), {"mase": 4.0}) for seed in (0, 1)]
+    others += [Result(Cell("natsr", "ETTh1", 24, 0, options=(("rate", 0.1),)), {"mase": 9.0})]
+    published.write_text("".join(f"{to_line(result)}\n" for result in others))
+    wanted = "4.000 (4.000) | 2.000 (3.000) | -50.0 % | 1.500 (2.000) | -62.5 % | failed | failed |"
+    assert f"| ETTh1, H = 24 | {wanted}" in calendars(file, [published])
 
 
 def test_other_scales_of_a_row_are_of_rows_that_have_come() -> None:

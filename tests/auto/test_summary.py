@@ -57,7 +57,9 @@ def folder(tmp_path: Path) -> Path:
         {"WTH, H = 1": {"cold": 1.2, "warmed": 1.0}, "WTH, H = 24": {"cold": 1.05, "warmed": 1.0}},
     )
     outliers = {"auto": {"clean": 0.2, "dirty": 0.3}, "rls": {"clean": 0.2, "dirty": 0.4}}
-    regimes = {"level": {"behind": {"rows": 12}}, "swapped": {"behind": {"rows": -5}}}
+    own = {"auto": (0.2, 40), "rls": (0.3, -1), "last_value": (0.9, 8)}
+    methods = {name: {"before": before, "own": rows} for name, (before, rows) in own.items()}
+    regimes = {"level": methods | {"behind": {"rows": 12}}, "swapped": methods | {"behind": {"rows": -5}}}
     guard = {"random walk, H = 1": 1.01, "constant, H = 1": 0.0}
     parts = {"guard": guard, "outliers": outliers, "regimes": regimes}
     _written(tmp_path, "auto-streams", {f"{name}, budget cheap": part for name, part in parts.items()})
@@ -87,4 +89,5 @@ def test_what_falls_short_is_said_to(folder: Path) -> None:
     assert lines["at most 1 % above the best single method there, picked in hindsight"] == "0 of 3"
     assert "0.300 (0.200 without); best single method 0.400 (rls)" in said
     assert "1 of 2: level 12 rows later, swapped 5 rows earlier" in said
+    assert "level 40, never, 8; swapped 40, never, 8" in said
     assert "1.50 times; 1.00 ms" in said
