@@ -156,7 +156,7 @@ def _regimes(folder: Path) -> Lines:
         f"{sum(number <= 0 for number in behind.values())} of {len(behind)}: {rows}",
     )
     yield (
-        "and each to its own error before, in rows: `auto`; the single method with the least error before; the quickest",
+        "and each to its own error before, in rows: `auto`, the best single method before, the quickest",
         "; ".join(f"{name} {_own(by_method)}" for name, by_method in found.items()),
     )
 
