@@ -11,7 +11,7 @@ from natsr import aggregate, mixtures
 from natsr.aggregate import MLPoly
 from natsr.experts import correct, guard, ledger
 from natsr.experts.native import Blending, Rule, address, at, fill
-from natsr.experts.past import FAR, LARGEST, Arrays, Past
+from natsr.experts.past import FAR, LARGEST, TAMED, Arrays, Past
 from natsr.mixtures import Layers, Power, Total
 
 #: As `enum pooling` in C.
@@ -64,6 +64,7 @@ class Blend:
             "doubt": guard.doubt(horizon),
             "guard_wild": guard.WILD**2,
             "guard_rate": guard.SIZE_RATE,
+            "guard_tamed": TAMED**2,
             "guard_young": guard.YOUNG,
             "guard_recent": guard.RECENT,
             "guard_most": guard.MOST,

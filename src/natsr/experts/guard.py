@@ -17,11 +17,12 @@ import math
 
 import numpy as np
 
-from natsr.experts.past import LARGEST, Array, Arrays
+from natsr.experts.past import FAR, LARGEST, TAMED, Array, Arrays
 
 SHARES = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 DISCOUNT = 0.9995
-#: A change counts as at most so many times the root mean square of changes.
+#: A change counts as at most so many times the root mean square of changes, and in that as less where it is wild beyond
+#: all bounds.
 WILD, SIZE_RATE, YOUNG = 10.0, 0.01, 20
 #: By how much, relative to the loss of the last value, a share must be better for each unit of it.
 PROOF = 0.003
@@ -69,9 +70,11 @@ class Guard:
         """
         known = np.isfinite(truth)
         change = np.where(known, np.minimum(np.abs(truth - last), LARGEST), 0.0)
-        square = np.minimum(change**2, np.where(self._count < YOUNG, np.inf, WILD**2 * self._square))
+        young = self._count < YOUNG
+        square = np.minimum(change**2, np.where(young, np.inf, WILD**2 * self._square))
+        counted = np.where(~young & (change**2 > FAR**2 * self._square), TAMED**2 * self._square, square)
         self._count += change > 0
-        self._square += known * np.maximum(SIZE_RATE, 1 / np.maximum(self._count, 1)) * (square - self._square)
+        self._square += known * np.maximum(SIZE_RATE, 1 / np.maximum(self._count, 1)) * (counted - self._square)
         limit = np.sqrt(square) + np.sqrt(self._square)
         ahead = np.where(known, np.clip(truth - last, -limit, limit), 0.0)
         gap = np.where(known, np.clip(mixture - last, -limit, limit), 0.0)

@@ -177,7 +177,7 @@ class Blending(ctypes.Structure):
         *_fields(_D, "error_rate error_wild error_young error_least far reach_fade largest"),
         *_fields(_D, "hint_fade hint_wild hint_ridge hint_least"),
         *_fields(_D, "bank_allowed bank_start bank_fade bank_young bank_still bank_moving bank_trust bank_dim"),
-        *_fields(_D, "bank_clear bank_far"),
+        *_fields(_D, "bank_clear bank_far guard_tamed"),
     ]
 
 

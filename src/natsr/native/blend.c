@@ -321,7 +321,9 @@ static void moves(const blending *m, const labelled *l, double *restrict ahead, 
         const double moved = known ? truth[i] - base[i] : 0.0, far = smaller(fabs(moved), largest);
         const double square = smaller(far * far, changes[i] < young ? INFINITY : wild * change[i]);
         const double count = changes[i] + (far > 0 ? 1.0 : 0.0), part = larger(rate, 1 / larger(count, 1));
-        const double usual = change[i] + (known ? part : 0.0) * (square - change[i]);
+        const int beyond = changes[i] >= young && far * far > m->bank_far * m->bank_far * change[i];
+        const double counted = beyond ? m->guard_tamed * change[i] : square;
+        const double usual = change[i] + (known ? part : 0.0) * (counted - change[i]);
         const double limit = sqrt(square) + sqrt(usual);
         changes[i] = count;
         change[i] = usual;

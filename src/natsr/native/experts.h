@@ -140,7 +140,7 @@ typedef struct {
     double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
     double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_trust, bank_dim;
-    double bank_clear, bank_far;
+    double bank_clear, bank_far, guard_tamed;
 } blending;
 
 int is_wild(const blending *m, const past *p, int64_t back, int64_t c);
