@@ -505,20 +505,30 @@ def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on()
     assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
     last = other._panel.mixture.last
     assert last is not None and (last.weights[1] == 1).all() and not last.loss.any()
+    mixture = other._panel.mixture.arrays()
+    second = torch.as_tensor(mixture["second_weights"])
+    assert second[6:8].tolist() == [[[0.0]]] * 2 and not any(mixture[f"first_{place}_lost"].any() for place in (6, 7))
     both = {"as it was": other, "as it is": auto}
     scores = evaluate(both, rows, TASK, start=200, stop=400, intervals=False)
     assert scores["as it was"].mae < 1.02 * scores["as it is"].mae
-    assert last.loss.all(), "from now on it counts"
+    assert last.loss.all() and all(mixture[f"first_{place}_lost"].any() for place in (6, 7)), "from now on they count"
 
 
 def of_format_10(state: State) -> State:
-    """A state as it was in format 10: the mixture of all has the last word, and nobody counts wild rows."""
+    """A state as it was in format 10: no mixtures by step, the one of all has the last word, no wild rows counted."""
     own, mixture, past = state["panel"], state["mixture"], state["past"]
     assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(past, dict)
     del past["strays"]
-    own["mixed"] = torch.as_tensor(own["mixed"])[:, :-1]
-    for name in [name for name in mixture if name.startswith("last_")]:
-        del mixture[name]
+    there = [0, 1, 2, 3, 4, 5, 8]
+    own["mixed"] = torch.as_tensor(own["mixed"])[:, [0, *(1 + place for place in there)]]
+    for name in [*mixture]:
+        value = torch.as_tensor(mixture[name])
+        if name.startswith(("last_", "first_6", "first_7")):
+            del mixture[name]
+        elif name.startswith("second") and value.ndim == 3:
+            mixture[name] = normed(value[there]) if name.endswith("weights") else value[there]
+    for name in [name for name in mixture if name.startswith("first_8")]:
+        mixture[name.replace("8", "6")] = mixture.pop(name)
     return state
 
 

@@ -56,6 +56,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 ONE = (Layer(0.999, "near"),)
 OF_LATE = (*auto.LAYERS[:4], *auto.LAYERS[5:])
+NOT_BY_STEP = tuple(layer for layer in auto.FURTHER if not (layer.power and layer.pooling == "near"))
 
 
 class Told:
@@ -140,6 +141,7 @@ def parts(dataset: str, horizon: int, rows: int) -> dict[str, float]:
     if horizon > 1:
         whose = mixed(values, said, names, auto.layers(horizon), first, word=False)
         found["the last word of all that was lost"] = whose / whole
+        found["mixtures by the losses of each step"] = mixed(values, said, names, NOT_BY_STEP, first) / whole
     found["mixtures by losses"] = mixed(values, said, names, auto.LAYERS[:4], first) / whole
     found["the one of them that forgets slowly"] = mixed(values, said, names, OF_LATE, first) / whole
     found["all mixtures but one"] = mixed(values, said, names, ONE, first) / whole

@@ -44,6 +44,19 @@ Pooling = Literal["none", "near", "channels", "all", "steps"]
 NEAR = 2  # steps to either side
 
 
+def mean_of_near(values: Floats) -> Floats:
+    """The mean over the steps around each, `(E, H, C)`; the first and the last step count for those beyond them."""
+    steps = values.shape[1]
+    if steps == 1:
+        return values
+    wide = np.concatenate([values[:, :1]] * NEAR + [values] + [values[:, -1:]] * NEAR, 1)
+    total = wide[:, :steps] + wide[:, 1 : steps + 1]
+    for first in range(2, 2 * NEAR + 1):
+        total += wide[:, first : first + steps]
+    total *= 1 / (2 * NEAR + 1)
+    return total
+
+
 class Aggregator(abc.ABC):
     """Weights for `experts` forecasts of each of `shape` values.
 
@@ -102,16 +115,10 @@ class Aggregator(abc.ABC):
 
     def _pooled(self, gained: Floats) -> Floats:
         """Regrets `(E, H, C)` as the weights see them."""
-        if self.pooling == "none" or (self.pooling == "near" and gained.shape[1] == 1):
+        if self.pooling == "none":
             return gained
         if self.pooling == "near":
-            steps = gained.shape[1]
-            wide = np.concatenate([gained[:, :1]] * NEAR + [gained] + [gained[:, -1:]] * NEAR, 1)
-            total = wide[:, :steps] + wide[:, 1 : steps + 1]
-            for first in range(2, 2 * NEAR + 1):
-                total += wide[:, first : first + steps]
-            total *= 1 / (2 * NEAR + 1)
-            return total
+            return mean_of_near(gained)
         units = 1 / np.sqrt(self.size + TINY)
         units /= units.shape[1] if self.pooling == "channels" else units.size
         if self.pooling == "channels":

@@ -40,8 +40,14 @@ LAYERS = (
     Layer(0.999, "all", power=20.0),
     Layer(0.98, "all", power=20.0),
 )
-#: One more further ahead than one row, where few rows are in many forecasts; the last stays last.
-FURTHER = (*LAYERS[:-1], Layer(0.9995, "steps", power=30.0), LAYERS[-1])
+#: More further ahead than one row, where few rows are in many forecasts and steps differ; the last stays last.
+FURTHER = (
+    *LAYERS[:-1],
+    Layer(0.9995, "steps", power=30.0),
+    Layer(0.995, "near", power=20.0),
+    Layer(0.999, "near", power=20.0),
+    LAYERS[-1],
+)
 #: A period that is found in the stream is at most this long, or as long as a week.
 FOUND_LONGEST = 400
 #: More channels than this are not all regressed on each other.

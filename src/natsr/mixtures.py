@@ -7,6 +7,9 @@
   a row to what is usual, so that an outlier does not outweigh the rest; where a stream is a matter of few rows (a
   battery that is full again at once, a counter that begins anew) it is these that count.
 
+- **Local**: the same for each step of a column alone, with the steps around it. Who is good one row ahead is seldom who
+  is good a day ahead; and losses as they are tell sooner than regrets, which must first outweigh those of before.
+
 One discount cannot be right before a change and after it, and what is learned for one step and channel alone is learned
 from few rows. `Layers` therefore runs ML-Poly several times, with other discounts and with regrets *pooled* over steps
 or channels, and Power beside them, and mixes the mixtures by one more ML-Poly. Where Total is among them it also has
@@ -21,7 +24,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from natsr.aggregate import HUGE, SIZE_RATE, TINY, WILD, YOUNG, Array, Arrays, Floats, MLPoly, Pooling
+from natsr.aggregate import (
+    HUGE,
+    SIZE_RATE,
+    TINY,
+    WILD,
+    YOUNG,
+    Array,
+    Arrays,
+    Floats,
+    MLPoly,
+    Pooling,
+    mean_of_near,
+)
 
 #: Of `Power`: weight of the newest row in the mixture's loss of late; the most that a row counts in units of it; a loss
 #: that is next to nothing.
@@ -170,26 +185,82 @@ class Total:
         return {"loss": self.loss, "weights": self.weights, "size": self.size, "count": self.count}
 
 
+class Local:
+    """Weights by a power of the losses, for each step and column, over the steps around it.
+
+    Args:
+        experts: How many, `N`.
+        shape: Of what is forecast, `(H, C)`.
+        discount: What a loss weighs one row later.
+        power: How much more a better expert weighs.
+        dtype: Of what is kept for each expert.
+
+    Example:
+        >>> rule = Local(2, (12, 1), 0.995, 20)
+        >>> forecasts = np.zeros((2, 12, 1))
+        >>> forecasts[0, 6:], forecasts[1, :6] = 1, 1  # the first is right in six steps, the second further ahead
+        >>> for _ in range(50):
+        ...     rule.update(forecasts, (rule.weights * forecasts).sum(0), np.zeros(1))
+        >>> bool((rule.weights[0, :4] > 0.99).all() and (rule.weights[1, 8:] > 0.99).all())
+        True
+    """
+
+    pooling: Pooling = "near"
+
+    def __init__(
+        self,
+        experts: int,
+        shape: tuple[int, int],
+        discount: float,
+        power: float,
+        dtype: type[np.floating] = np.float64,
+    ) -> None:
+        self.discount, self.power = discount, power
+        self.lost = np.zeros((experts, *shape), dtype)
+        self.size = np.zeros(shape)  # mean square of the mixture's errors
+        self.count = np.zeros(shape)  # rows in it
+        self.weights = np.full((experts, *shape), 1 / experts, dtype)
+
+    def update(self, forecasts: Floats, mixture: Floats, truth: Array) -> None:
+        """Learn what came; as `Aggregator.update`."""
+        known = np.isfinite(truth) & np.ones(mixture.shape, dtype=bool)
+        _usual(self.size, self.count, np.where(known, np.abs(mixture - truth), 0.0), known, BEYOND)
+        limit = BEYOND * np.sqrt(self.size)
+        self.lost *= self.discount
+        self.lost += np.minimum(np.where(known, np.abs(forecasts - truth), 0.0), limit)
+        lost = mean_of_near(self.lost)
+        scores = ((lost.min(0) + TINY) / (lost + TINY)) ** self.power
+        self.weights[:] = scores / scores.sum(0)
+
+    def arrays(self) -> Arrays:
+        """What must be carried on, to be written to in place."""
+        return {"lost": self.lost, "weights": self.weights, "size": self.size, "count": self.count}
+
+
 class Layer(NamedTuple):
-    """One of several ways to mix the same experts: ML-Poly, or, with a power, `Power`, or `Total` for all steps."""
+    """One of several ways to mix the same experts.
+
+    ML-Poly, or, with a power, `Power`, `Local` for the steps that are near, or `Total` for all of a column.
+    """
 
     discount: float
     pooling: Pooling
     power: float = 0.0
 
 
-Rule = MLPoly | Power | Total
+Rule = MLPoly | Power | Total | Local
+#: By whose losses count, of those with a power.
+BY_LOSSES: dict[Pooling, type[Power] | type[Total] | type[Local]] = {"all": Power, "near": Local, "steps": Total}
 
 
 def _rule(layer: Layer, experts: int, shape: tuple[int, int], dtype: type[np.floating]) -> Rule:
     if not layer.power:
         return MLPoly(experts, shape, layer.discount, dtype, layer.pooling)
-    kind = Total if layer.pooling == "steps" else Power
-    return kind(experts, shape, layer.discount, layer.power, dtype)
+    return BY_LOSSES[layer.pooling](experts, shape, layer.discount, layer.power, dtype)
 
 
 class Layers:
-    """Mixtures of the same experts by ML-Poly, `Power` or `Total`, and a mixture of these by ML-Poly.
+    """Mixtures of the same experts by ML-Poly or by losses, and a mixture of these by ML-Poly.
 
     Args:
         experts: How many, `N`.

@@ -341,7 +341,7 @@ def test_a_panel_in_c_is_a_panel_in_numpy(monkeypatch: pytest.MonkeyPatch, horiz
 
 @pytest.mark.parametrize(
     ("pooling", "power"),
-    [("none", 0.0), ("near", 0.0), ("channels", 0.0), ("all", 0.0), ("all", 20.0), ("steps", 20.0)],
+    [("none", 0.0), ("near", 0.0), ("channels", 0.0), ("all", 0.0), ("all", 20.0), ("steps", 20.0), ("near", 20.0)],
 )
 def test_mixtures_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, pooling: Pooling, power: float) -> None:
     def made() -> Panel:

@@ -12,7 +12,7 @@ from natsr.aggregate import MLPoly
 from natsr.experts import correct, guard, ledger
 from natsr.experts.native import Blending, Rule, address, at, fill
 from natsr.experts.past import FAR, LARGEST, TAMED, Arrays, Past
-from natsr.mixtures import Layers, Power, Total
+from natsr.mixtures import Layers, Local, Power, Total
 
 #: As `enum pooling` in C.
 POOLINGS = ("none", "near", "channels", "all", "steps")
@@ -92,7 +92,7 @@ class Blend:
     @staticmethod
     def fits(mixture: Layers) -> bool:
         """Whether C has all of it."""
-        known = all(type(rule) in (MLPoly, Power, Total) and rule.pooling in POOLINGS for rule in mixture.rules)
+        known = all(type(rule) in (MLPoly, Power, Total, Local) and rule.pooling in POOLINGS for rule in mixture.rules)
         return known and all(rule.weights.dtype == np.float32 for rule in mixture.rules)
 
     def learn(self, past: Past) -> None:
@@ -110,7 +110,7 @@ class Blend:
         return found
 
 
-def _rule(rule: MLPoly | Power | Total) -> Rule:
+def _rule(rule: MLPoly | Power | Total | Local) -> Rule:
     power = 0.0 if isinstance(rule, MLPoly) else rule.power
     made = Rule(len(rule.weights), POOLINGS.index(rule.pooling), discount=rule.discount, power=power)
     made.handicap = rule.handicap if isinstance(rule, Total) else 1.0

@@ -157,7 +157,7 @@ class Rule(ctypes.Structure):
 
     _fields_: ClassVar[Fields] = [
         *_fields(_I, "experts pooling"),
-        *_fields(_P, "regret square weights size count loss pace"),
+        *_fields(_P, "regret square weights lost size count loss pace"),
         *_fields(_D, "discount power handicap"),
     ]
 

@@ -4,8 +4,8 @@ Up to format 2 there was one mixture, and one network where there are several no
 no regression that forgets fast on all channels, and no correction; in format 4 the waves of the calendar had one size;
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
 by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
-in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word, and
-rows that are wild beyond all bounds were not counted.
+in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word,
+there were no mixtures by the losses of each step, and rows that are wild beyond all bounds were not counted.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -30,14 +30,15 @@ QUICK, SLOW = "everything_quick_plain", "everything_plain"
 #: Those that were not there in format 6, those that were not in format 7, and the one whose forecasts and losses they
 #: are given.
 MEDIANS, ANALOGS, MEAN = ("median_13", "median_97"), "analog_", "mean_0.1"
-#: How many mixtures by regret there are: they come first. And which one is by all that was lost.
+#: How many mixtures by regret there are: they come first. Which one is by all that was lost, and which are by the
+#: losses of each step.
 BY_REGRET = 4
-TOTAL = 5
+TOTAL, LOCAL = 5, (6, 7)
 
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    state = _worded(_mixed(_totalled(state, panel), panel), panel)
+    state = _worded(_mixed(_localised(_totalled(state, panel), panel), panel), panel)
     state = _strayed(_accounted(_guarded(_evened(_swung(state, panel), panel), panel)))
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
@@ -99,7 +100,7 @@ def _totalled(state: State, panel: Panel) -> State:
     loss = mixture.get(f"first_{TOTAL}_loss")
     if not (isinstance(loss, Tensor) and isinstance(mixed, Tensor)):
         return state
-    if f"{last}_loss" not in fresh or f"{last}_loss" in mixture:
+    if panel.mixture.total < 0 or f"{last}_loss" in mixture or f"{last}_lost" in mixture:
         return state
     today: State = {}
     for name, value in mixture.items():
@@ -110,6 +111,40 @@ def _totalled(state: State, panel: Panel) -> State:
     place = 1 + TOTAL
     mixed = torch.cat([mixed[:, :place], mixed[:, :1], mixed[:, place:]], 1)
     return {**state, "mixture": today, "panel": {**own, "mixed": mixed}}
+
+
+def _localised(state: State, panel: Panel) -> State:
+    """Up to format 10 there were no mixtures by the losses of each step: they weigh nothing yet."""
+    mixture, own = state.get("mixture"), state.get("panel")
+    if not isinstance(mixture, dict) or not isinstance(own, dict) or panel.mixture.total < 0:
+        return state
+    before, last = (f"first_{place}" for place in (LOCAL[0], len(panel.mixture.rules) - 2))
+    mixed, loss = own.get("mixed"), mixture.get(f"{before}_loss")
+    if not (isinstance(loss, Tensor) and isinstance(mixed, Tensor)):
+        return state
+    today: State = {}
+    for name, value in mixture.items():
+        if name.startswith("second") and isinstance(value, Tensor) and value.ndim == 3:
+            none = torch.zeros_like(value[: len(LOCAL)])
+            value = torch.cat([value[: LOCAL[0]], none, value[LOCAL[0] :]])
+        today[name.replace(before, last)] = value
+    today |= _nowhere_lost(_fresh(panel.mixture.arrays()), len(loss))
+    place = 1 + LOCAL[0]
+    mixed = torch.cat([mixed[:, :place], *[mixed[:, :1]] * len(LOCAL), mixed[:, place:]], 1)
+    return {**state, "mixture": today, "panel": {**own, "mixed": mixed}}
+
+
+def _nowhere_lost(fresh: State, experts: int) -> State:
+    """The mixtures by the losses of each step, before there were any."""
+    made: State = {}
+    for place in LOCAL:
+        for part in ("lost", "weights", "size", "count"):
+            name = f"first_{place}_{part}"
+            value = fresh.get(name)
+            if isinstance(value, Tensor):
+                shape = (experts, *value.shape[1:]) if part in ("lost", "weights") else value.shape
+                made[name] = value.new_full(shape, 1 / experts if part == "weights" else 0.0)
+    return made
 
 
 def _nothing_lost(fresh: State, experts: int) -> State:
@@ -199,10 +234,12 @@ def _fresh(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]])
 
 def _mixture(old: State, panel: Panel, places: Tensor, new: Tensor) -> State:
     fresh = {name: value for name, value in _fresh(panel.mixture.arrays()).items() if not name.startswith("last_")}
-    if f"first_{TOTAL + 1}_loss" in fresh:
-        fresh |= _nothing_lost(fresh, len(panel.names))
+    if panel.mixture.total >= 0:
+        fresh |= _nothing_lost(fresh, len(panel.names)) | _nowhere_lost(fresh, len(panel.names))
     for name, value in fresh.items():
         rule, part = name.rsplit("_", 1)
+        if f"{rule}_lost" in fresh:
+            continue
         by_losses = f"{rule}_loss" in fresh
         single = part in old and rule != "second" and not by_losses
         # The mixtures by losses are as the only one was that there has been, where there was only one.

@@ -259,12 +259,71 @@ static void learn_total(const blending *m, const poly *rule, const float *foreca
             rule->weights[e * C + c] = (float)((double)scores[e * C + c] / sums[c]);
 }
 
+INLINE float power_of(float x, int64_t power)
+{
+    float found = 1;
+    for (; power > 0; power >>= 1, x *= x)
+        found = power & 1 ? found * x : found;
+    return found;
+}
+
+/* Weights by a power of the losses, for each step and column, over the steps around it: natsr.mixtures.Local. */
+static void learn_local(const blending *m, const poly *rule, const float *forecasts, const float *mixture,
+                        const double *truth)
+{
+    const int64_t E = rule->experts, N = m->horizon * m->channels;
+    float *scores = m->gained, *restrict limit = m->singles, *restrict came = limit + N, *restrict least = came + N;
+    float *restrict sums = least + N, *to = sums + N, *wide = to + N;
+    for (int64_t i = 0; i < N; i++) {
+        const int known = truth[i] == truth[i];
+        const double wrong = known ? fabs((double)mixture[i] - truth[i]) : 0.0;
+        const double wild = rule->count[i] < m->mix_young ? 1e30 : m->total_beyond * m->total_beyond * rule->size[i];
+        rule->count[i] += known;
+        const double rate = known ? larger(m->mix_rate, 1 / larger(rule->count[i], 1)) : 0.0;
+        rule->size[i] += rate * (smaller(wrong * wrong, wild) - rule->size[i]);
+        limit[i] = known ? (float)(m->total_beyond * sqrt(rule->size[i])) : 0.0f;
+        came[i] = known ? (float)truth[i] : 0.0f;
+        least[i] = INFINITY;
+        sums[i] = 0;
+    }
+    const float discount = (float)rule->discount, tiny = (float)m->tiny;
+    for (int64_t e = 0; e < E; e++) {
+        const float *restrict f = forecasts + e * N;
+        float *restrict lost = rule->lost + e * N, *restrict mine = scores + e * N;
+        for (int64_t i = 0; i < N; i++) {
+            const float far = fabsf(f[i] - came[i]);
+            lost[i] = lost[i] * discount + (far < limit[i] ? far : limit[i]);
+        }
+        const float *seen = pooled(m, rule, limit, lost, wide, to);
+        for (int64_t i = 0; i < N; i++) {
+            mine[i] = seen[i];
+            least[i] = seen[i] < least[i] ? seen[i] : least[i];
+        }
+    }
+    const int64_t power = (int64_t)rule->power;
+    for (int64_t e = 0; e < E; e++) {
+        float *restrict mine = scores + e * N;
+        for (int64_t i = 0; i < N; i++) {
+            mine[i] = power_of((least[i] + tiny) / (mine[i] + tiny), power);
+            sums[i] += mine[i];
+        }
+    }
+    for (int64_t e = 0; e < E; e++) {
+        float *restrict weights = rule->weights + e * N;
+        const float *restrict mine = scores + e * N;
+        for (int64_t i = 0; i < N; i++)
+            weights[i] = mine[i] / sums[i];
+    }
+}
+
 static void learn(const blending *m, const poly *rule, const float *forecasts, const float *mixture, const double *truth)
 {
     if (rule->power == 0)
         learn_rule(m, rule, forecasts, mixture, truth);
     else if (rule->pooling == OVER_STEPS)
         learn_total(m, rule, forecasts, m->horizon * m->channels, mixture, truth);
+    else if (rule->pooling == NEAR_STEPS)
+        learn_local(m, rule, forecasts, mixture, truth);
     else
         learn_power(m, rule, forecasts, mixture, truth);
 }

@@ -109,10 +109,12 @@ typedef struct {
     double *usual, *since, *unit; /* (2, C), (C), (C) */
 } swings;
 
-/* natsr.aggregate.MLPoly in float32; with a power, natsr.mixtures.Power, or Total for all steps of a column. */
+/* natsr.aggregate.MLPoly in float32; with a power, natsr.mixtures.Power, Local for the steps that are near,
+ * or Total for all of a column. */
 typedef struct {
     int64_t experts, pooling; /* one of `enum pooling` in blend.c */
     float *regret, *square, *weights; /* (E, H, C), (E, H), (E) or (E, C) */
+    float *lost;                      /* of Local: (E, H, C) */
     double *size, *count;             /* (H, C) */
     double *loss, *pace;              /* of Power: (E), (1); of Total: (E, C), none */
     double discount, power, handicap; /* of Total: of its first expert */
