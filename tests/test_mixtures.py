@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from natsr.aggregate import MLPoly
-from natsr.mixtures import HANDICAP, SHARP, Layer, Layers, Power, Total
+from natsr.mixtures import HANDICAP, SHARP, Layer, Layers, Local, Power, Total
 
 Array = npt.NDArray[np.float64]
 
@@ -116,6 +116,43 @@ def test_the_weights_of_layers_give_their_answer() -> None:
         mixed = rule.mixed(forecasts)
         np.testing.assert_allclose((rule.weights * forecasts).sum(0), mixed[0], rtol=1e-9, atol=1e-12)
         rule.update(forecasts, mixed, generator.standard_normal(2))
+
+
+def test_losses_of_each_step_find_who_is_good_there() -> None:
+    """One expert is good in the first half of the steps, the other in the second."""
+    steps, found = 12, {}
+    good = (np.arange(steps) < steps // 2)[:, None]
+    sizes = np.stack([np.where(good, 0.2, 1.0), np.where(good, 1.0, 0.2)])
+    for rule in (Local(2, (steps, 1), 0.995, 20.0), Total(2, (steps, 1), 0.995, 20.0), MLPoly(2, (steps, 1), 0.999)):
+        generator, errors = np.random.default_rng(2), []
+        for _ in range(500):
+            truth = generator.standard_normal(1)
+            forecasts = truth + sizes * generator.standard_normal((2, steps, 1))
+            mixture = (rule.weights * forecasts).sum(0)
+            errors.append(float(np.abs(mixture - truth).mean()))
+            rule.update(forecasts, mixture, truth)
+        found[type(rule)] = np.mean(errors[20:])
+    assert found[Local] < 0.6 * found[Total] and found[Local] < 1.1 * found[MLPoly]
+
+
+def test_losses_of_each_step_outlive_outliers_and_gaps() -> None:
+    rule, generator = Local(2, (3, 2), 0.995, 20.0, np.float32), np.random.default_rng(5)
+
+    def play(truth: Array) -> None:
+        errors = np.array([[0.2, 1.0], [1.0, 0.2]])[:, None] * generator.standard_normal((2, 3, 2))
+        forecasts = np.where(np.abs(np.nan_to_num(truth)) < 9, np.nan_to_num(truth), 0.0) + errors
+        rule.update(forecasts, (rule.weights * forecasts).sum(0), truth)
+
+    for _ in range(200):
+        play(generator.standard_normal(2))
+    before = rule.weights.copy()
+    assert (before[0, :, 0] > 0.99).all() and (before[1, :, 1] > 0.99).all()
+    play(np.array([np.nan, np.nan]))
+    np.testing.assert_allclose(rule.weights, before, atol=1e-6)
+    play(np.array([1e30, -1e30]))
+    for _ in range(50):
+        play(generator.standard_normal(2))
+    assert np.isfinite(rule.lost).all() and np.abs(rule.weights - before).max() < 0.01
 
 
 #: By regret, by losses of late and, in the middle, by all that was lost.
