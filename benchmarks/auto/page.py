@@ -23,6 +23,7 @@ from benchmarks.auto.tables import (
     parts,
     published,
     rules,
+    wild,
 )
 
 from natsr.bench.results import read
@@ -46,6 +47,7 @@ CALENDARS = ROOT / "benchmarks" / "results" / "auto-calendar.jsonl"
 #: Where NatSR is with the calendar of a dataset's published loader.
 PUBLISHED = ("honest-complete", "etth1-honest")
 RULES = ROOT / "benchmarks" / "results" / "auto-rules.json"
+WILD = ROOT / "benchmarks" / "results" / "auto-wild.json"
 OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
 
@@ -145,6 +147,7 @@ def tables() -> dict[str, str]:
         "chosen": chosen(CHOSEN),
         "calendars": calendars(CALENDARS, (CALENDARS.with_name(f"{name}.jsonl") for name in PUBLISHED)),
         "outside": outside(OUTSIDE),
+        "wild": wild(WILD),
         "cost": cost(COST),
     }
 

@@ -37,7 +37,7 @@ Scores = dict[tuple[str, int], float]
 def summary(folder: Path = RESULTS) -> str:
     """A line for each thing that is asked."""
     lines = ["| asked | measured |", "|---|---|"]
-    for part in (_honest, _published, _intervals, _cold, _safe, _elsewhere, _outliers, _regimes, _cost):
+    for part in (_honest, _published, _intervals, _cold, _safe, _elsewhere, _outliers, _wild, _regimes, _cost):
         lines += (f"| {asked} | {measured} |" for asked, measured in part(folder))
     return "\n".join(lines)
 
@@ -144,6 +144,21 @@ def _outliers(folder: Path) -> Lines:
     yield (
         "1 % of values times 20: error against the clean stream",
         f"{auto['dirty']:.3f} ({auto['clean']:.3f} without); best single method {found[best]['dirty']:.3f} ({best})",
+    )
+
+
+def _wild(folder: Path) -> Lines:
+    found = _read(folder / "auto-wild.json")
+    without = found["without"]
+    over = [
+        error / without[horizon]
+        for what, by_horizon in found.items()
+        if what.startswith("1 %")
+        for horizon, error in by_horizon.items()
+    ]
+    yield (
+        "1 % of values 10³ to 10³⁰: error on all other rows over that without them",
+        f"at most {max(over):.3f} times",
     )
 
 

@@ -307,6 +307,18 @@ def calendars(results: Path, default: Iterable[Path]) -> str:
     return "\n".join(lines)
 
 
+def wild(results: Path) -> str:
+    """A line for each thing that happens: the error on the other rows over that of the last value, by horizon."""
+    found: dict[str, dict[str, float]] = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    horizons = list(next(iter(found.values()), {}))
+    heads = " | ".join(f"H = {horizon}" for horizon in horizons)
+    lines = [f"| other rows: MAE over that of the last value | {heads} |", "|---|" + "--:|" * len(horizons)]
+    lines += [
+        f"| {what} | {' | '.join(f'{ratios[horizon]:.3f}' for horizon in horizons)} |" for what, ratios in found.items()
+    ]
+    return "\n".join(lines)
+
+
 def _mean_and_highest(errors: list[float]) -> str:
     """Of all seeds; `failed` if one of them has."""
     return "failed" if math.isnan(fmean(errors)) else f"{fmean(errors):.3f} ({max(errors):.3f})"

@@ -23,7 +23,20 @@ def test_the_tables_are_not_stale_and_each_is_on_one_page() -> None:
         assert [text.count(f"<!-- {table} -->") for text in pages.values()].count(1) == 1, table
 
 
-@pytest.mark.parametrize("script", ["auto/page", "auto/packages", "auto/rules", "intervals/page"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "auto/page",
+        "auto/packages",
+        "auto/rules",
+        "auto/wild",
+        "intervals/page",
+        "intervals/drift",
+        "cold",
+        "fault",
+        "page",
+    ],
+)
 def test_help_does_no_work(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
