@@ -519,6 +519,9 @@ def of_format_10(state: State) -> State:
     own, mixture, past = state["panel"], state["mixture"], state["past"]
     assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(past, dict)
     del past["strays"]
+    ledger = state["ledger"]
+    assert isinstance(ledger, dict)
+    del ledger["squares"]
     there = [0, 1, 2, 3, 4, 5, 8]
     own["mixed"] = torch.as_tensor(own["mixed"])[:, [0, *(1 + place for place in there)]]
     for name in [*mixture]:

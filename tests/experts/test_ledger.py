@@ -40,7 +40,7 @@ def excess(rows: Array, given: Array) -> Array:
     own, lost = np.abs(rows[1:] - given[:-1]), changes.cumsum(0)
     usual = np.maximum.accumulate((lost / np.arange(2, len(rows) + 1)[:, None])[YOUNG - 1 :])
     more = (own - changes)[YOUNG + 1 :].cumsum(0)
-    return np.asarray((more - ALLOWED * lost[YOUNG + 1 :] - START * usual[2:]) / lost[YOUNG + 1 :])
+    return np.asarray((more - ALLOWED * lost[YOUNG + 1 :] - START * usual[2:]) / np.maximum(lost[YOUNG + 1 :], 1e-9))
 
 
 def bursts(seed: int) -> Array:
@@ -132,8 +132,11 @@ def test_a_warm_up_is_forgiven_and_remembered_a_little() -> None:
     np.testing.assert_allclose(np.asarray(accounts["loan"], dtype=np.float64), LOAN * LEFT)
 
 
-def lent(horizon: int, moves: bool, part: float) -> float:
-    """What is lent, in usual rows, to a column of which this part of the last value's loss would have been gained."""
+def lent(horizon: int, moves: bool, part: float, deviations: float = 9.0) -> float:
+    """What is lent, in usual rows, to a column of which this part of the last value's loss would have been gained.
+
+    And that is so many standard deviations of what would have been gained in rows that come in runs.
+    """
     ledger, past = Ledger((horizon, 1)), Past(1, 4 + horizon, horizon)
     for number in range(1000):
         past.push(np.array([float(number % 2) if moves else float(number % 500 == 0)]))
@@ -144,6 +147,7 @@ def lent(horizon: int, moves: bool, part: float) -> float:
         past.push(np.ones(1))
     accounts, rows = ledger.arrays(), float(past.seen)
     accounts["lost"][:], accounts["gained"][:] = rows, part * rows
+    accounts["squares"][:] = (part * rows / deviations) ** 2 / horizon
     wanted, out = past.last(1) + np.full((horizon, 1), 1e6), np.zeros((horizon + 1, horizon, 1))
     out[:] = past.last(1)  # nothing is out
     accounts["earned"][:] = -(ALLOWED * rows + START)  # and nothing is there
@@ -159,6 +163,10 @@ def test_who_would_have_gained_clearly_is_lent_to_and_others_a_little_far_ahead(
     assert lent(24, moves=True, part=0.0001) == pytest.approx(23 * 0.1, rel=0.03)
     assert lent(24, moves=True, part=0.4) == pytest.approx(TRUST * 400, rel=0.03)
     assert lent(24, moves=True, part=-0.5) == 0
+    for still in (False, True):
+        whole = lent(24, moves=not still, part=0.4)
+        assert lent(24, not still, 0.4, deviations=1.0) == 0, "that is no more than chance"
+        assert lent(24, not still, 0.4, deviations=1.5) == pytest.approx(whole / 2, rel=0.03)
     assert lent(24, moves=False, part=0.4) == pytest.approx(23 * 400, rel=0.03)
 
 

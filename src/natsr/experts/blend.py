@@ -84,6 +84,8 @@ class Blend:
             "bank_dim": ledger.DIM,
             "bank_clear": ledger.CLEAR,
             "bank_far": FAR,
+            "bank_chance": ledger.CHANCE,
+            "bank_sure": ledger.SURE,
         }
         for name, number in numbers.items():
             setattr(made, name, number)

@@ -6,7 +6,7 @@ the last value after fifty of them. So it is kept account, for each column, of w
 forecast that lies `d` from the last value can lose `d` more than the last value does, and no more. All that is out at a
 time, over all steps, may lose no more than the column has:
 
-- a five-hundredth of all that the last value has lost, and two usual rows of that to begin with;
+- a five-hundredth of all that the last value has lost, and a usual row of that to begin with;
 - what the forecasts have gained over the last value, less what they have lost to it;
 - what it is lent.
 
@@ -24,8 +24,12 @@ followed all the time, for that is no chance:
   quarter of that after a warm-up;
 - a column that stands still in the main (`stillness`: in nine rows of ten, say, or all but still beside what it does in
   the tenth) `H - 1` times what would have been gained, and nothing else. One row ahead that is nothing: there are few
-  tosses, and so its error in all is never more than that of the last value, a five-hundredth and those two rows,
-  whatever comes, as long as it stands still in the main. Further ahead a burst is over whichever way it falls.
+  tosses, and so its error in all is never more than that of the last value, a five-hundredth and that row, whatever
+  comes, as long as it stands still in the main. Further ahead a burst is over whichever way it falls.
+
+Forecasts of many rows err together for as many, so on a short walk it is soon by chance that much would have been
+gained. All of this is lent in full from two standard deviations of what would have been gained on, those of rows which
+come in runs of `H`, and nothing below one.
 
 A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
@@ -46,19 +50,21 @@ import numpy.typing as npt
 from natsr.experts.past import FAR, LARGEST, Array, Arrays, Past
 
 #: What may be lost to the last value, relative to what it loses, and in usual rows of that.
-ALLOWED, START = 0.002, 2.0
+ALLOWED, START = 0.002, 1.0
 #: What is kept of the gains of a warm-up, relative to what the last value has lost in it.
 CARRIED = 0.002
 #: What is left one row later of the largest stake.
 FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
-YOUNG = 100
+YOUNG = 30
 #: What is lent further ahead than one row to a column that moves, in usual rows of what the last value loses and steps;
 #: the part of it that is left after a warm-up of so many rows.
 LOAN, LEFT, LEARNED = 0.35, 0.25, 800
 #: From the first to the second part of what the last value has lost, what would have been gained is the clearer; so
 #: many times that is lent where it is clear.
 DIM, CLEAR, TRUST = 0.03, 0.1, 2.0
+#: From the first to the second number of standard deviations what would have been gained is the less likely chance.
+CHANCE, SURE = 1.0, 2.0
 #: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
 STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 
@@ -83,6 +89,7 @@ class Ledger:
         self._lost = np.zeros(channels)  # by the last value
         self._earned = np.zeros(channels)  # by the forecasts over the last value
         self._gained = np.zeros(channels)  # by the mixture over the last value, had it been followed
+        self._squares = np.zeros(channels)  # of what would have been gained, row by row
         self._loan = np.full(channels, LOAN)  # what is lent, in usual rows and steps
         self._peak = np.zeros(channels)  # the largest stake of late
         self._changes = np.zeros((3, channels))  # from row to row: how many, their sum, and that of their roots
@@ -107,12 +114,15 @@ class Ledger:
         change = np.where(known[0], np.minimum(np.abs(truth[0] - last[0]), LARGEST), 0.0)
         self._changes += [known[0], change, np.sqrt(change)]
         held = [np.clip(truth - guess, -LARGEST, LARGEST) for guess in (last, given, mixture)]
-        lost, own = (np.where(known, np.abs(error), 0.0).sum(0) for error in held[:2])
+        lost = np.where(known, np.abs(held[0]), 0.0).sum(0)
+        paid = known & (past.seen - 1 - np.arange(self._horizon) > YOUNG + self._horizon)[:, None]  # not what was free
+        earned = np.where(paid, np.abs(held[0]) - np.abs(held[1]), 0.0).sum(0)
         self._lost += lost
         tame = np.abs(mixture - last) <= FAR * past.size()
-        self._gained += np.where(known & tame, np.abs(held[0]) - np.abs(held[2]), 0.0).sum(0)
-        if past.seen > YOUNG + self._horizon:
-            self._earned += lost - own
+        gained = np.where(known & tame, np.abs(held[0]) - np.abs(held[2]), 0.0).sum(0)
+        self._gained += gained
+        self._squares += gained**2
+        self._earned += earned
 
     def _lent(self, still: Array, usual: Array) -> Array:
         """What may be staked beside what is there, `(C,)`."""
@@ -121,7 +131,9 @@ class Ledger:
         loan = np.minimum(many, self._loan * self._horizon * usual)
         part = gained / np.where(self._lost > 0, self._lost, 1.0)
         clear = np.clip((part - DIM) / (CLEAR - DIM), 0.0, 1.0)
-        lent: Array = (1 - still) * np.maximum(loan, clear * TRUST * gained) + still * many
+        deviation = np.sqrt(self._horizon * self._squares)
+        sure = np.clip((gained / np.where(deviation > 0, deviation, 1e-300) - CHANCE) / (SURE - CHANCE), 0.0, 1.0)
+        lent: Array = sure * ((1 - still) * np.maximum(loan, clear * TRUST * gained) + still * many)
         return lent
 
     def stillness(self) -> Array:
@@ -164,6 +176,7 @@ class Ledger:
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
         accounts = {"lost": self._lost, "earned": self._earned, "gained": self._gained, "loan": self._loan}
+        accounts |= {"squares": self._squares}
         return accounts | {"peak": self._peak, "changes": self._changes, "free": self.free}
 
     @staticmethod
@@ -175,4 +188,5 @@ class Ledger:
         last, mixture = loss[0].sum(0), loss[4].sum(0)
         accounts = {"lost": last, "earned": CARRIED * last, "gained": last - mixture}
         changes, loan = np.ones((3, len(last))), np.full_like(last, LEFT * LOAN)
-        return accounts | {"loan": loan, "peak": np.zeros_like(last), "changes": changes, "free": np.ones_like(last)}
+        accounts |= {"loan": loan, "squares": np.zeros_like(last), "peak": np.zeros_like(last)}
+        return accounts | {"changes": changes, "free": np.ones_like(last)}

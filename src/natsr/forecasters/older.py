@@ -77,14 +77,15 @@ def _guarded(state: State, panel: Panel) -> State:
 
 
 def _accounted(state: State) -> State:
-    """Up to format 8 nobody kept account of what was staked, and in format 9 nothing was lent.
+    """Up to format 8 nobody kept account of stakes, then nothing was lent, and then nobody asked how sure a gain is.
 
-    As if a warm-up had just been over.
+    As if a warm-up had just been over, and as if all gains so far had been sure.
     """
     guard, bank = state.get("guard"), state.get("ledger")
     lost = bank.get("lost") if isinstance(bank, dict) else None
-    if isinstance(bank, dict) and isinstance(lost, Tensor) and "loan" not in bank:
-        return {**state, "ledger": {**bank, "loan": torch.full_like(lost, LEFT * LOAN)}}
+    if isinstance(bank, dict) and isinstance(lost, Tensor):
+        later: State = {"loan": torch.full_like(lost, LEFT * LOAN), "squares": torch.zeros_like(lost)}
+        return {**state, "ledger": {**later, **bank}}
     loss = guard.get("loss") if isinstance(guard, dict) else None
     if "ledger" in state or not isinstance(loss, Tensor) or loss.ndim != 3:
         return state

@@ -33,7 +33,6 @@ static double stillness(const blending *m, int64_t c)
 void ledger_take(const blending *m, const past *p, const float *mixed, const double *given, const double *truth)
 {
     const int64_t H = m->horizon, C = m->channels;
-    const int counts = !young(m, p);
     for (int64_t c = 0; c < C; c++) {
         const double change = apart(truth[c], p->raw[(p->end - 2) * C + c], m->largest);
         const int known = truth[c] == truth[c] && !is_wild(m, p, 0, c) && !is_wild(m, p, 1, c);
@@ -41,6 +40,9 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
         m->moves[C + c] += known ? change : 0.0;
         m->moves[2 * C + c] += known ? sqrt(change) : 0.0;
     }
+    double *gained = m->work + 3 * H * C; /* with this row, (C) */
+    for (int64_t c = 0; c < C; c++)
+        gained[c] = 0;
     for (int64_t h = 0; h < H; h++) {
         const double *last = p->raw + (p->end - 2 - h) * C;
         for (int64_t c = 0; c < C; c++) {
@@ -50,21 +52,30 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
             const double lost = apart(truth[i], last[c], m->largest);
             m->lost[c] += lost;
             if (fabs((double)mixed[i] - last[c]) <= m->bank_far * sqrt(p->square[c]))
-                m->gained_of[c] += lost - apart(truth[i], (double)mixed[i], m->largest);
-            m->earned[c] += counts ? lost - apart(truth[i], given[i], m->largest) : 0.0;
+                gained[c] += lost - apart(truth[i], (double)mixed[i], m->largest);
+            if ((double)(p->seen - 1 - h) > m->bank_young + (double)H) /* and its stake was not free */
+                m->earned[c] += lost - apart(truth[i], given[i], m->largest);
         }
+    }
+    for (int64_t c = 0; c < C; c++) {
+        m->gained_of[c] += gained[c];
+        m->squares[c] += gained[c] * gained[c];
     }
 }
 
 /* What may be staked beside what is there. */
 static double lent(const blending *m, int64_t c, double still, double usual)
 {
+    const double deviation = sqrt((double)m->horizon * m->squares[c]);
     const double H = (double)m->horizon, gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
     const double many = (H - 1) * gained, most = m->loan[c] * H * usual, loan = many < most ? many : most;
     const double part = gained / (m->lost[c] > 0 ? m->lost[c] : 1.0);
     const double clear = (part - m->bank_dim) / (m->bank_clear - m->bank_dim);
     const double trust = (clear < 0 ? 0 : clear > 1 ? 1 : clear) * m->bank_trust * gained;
-    return (1 - still) * (loan > trust ? loan : trust) + still * many;
+    const double apart_by = gained / (deviation > 0 ? deviation : 1e-300);
+    const double sure = (apart_by - m->bank_chance) / (m->bank_sure - m->bank_chance);
+    const double all = (1 - still) * (loan > trust ? loan : trust) + still * many;
+    return sure < 0 ? 0.0 : sure > 1 ? all : sure * all;
 }
 
 /* What is out, column by column: the steps that have not come of each origin before the newest. */
