@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from natsr.experts.guard import part_of_the_way
-from natsr.experts.ledger import ALLOWED, LEARNED, LEFT, LOAN, START, TRUST, YOUNG, Ledger
+from natsr.experts.ledger import ALLOWED, CHANCE, LEARNED, LEFT, LOAN, START, SURE, TRUST, YOUNG, Ledger
 from natsr.experts.past import Past
 
 Array = npt.NDArray[np.float64]
@@ -165,8 +165,8 @@ def test_who_would_have_gained_clearly_is_lent_to_and_others_a_little_far_ahead(
     assert lent(24, moves=True, part=-0.5) == 0
     for still in (False, True):
         whole = lent(24, moves=not still, part=0.4)
-        assert lent(24, not still, 0.4, deviations=1.0) == 0, "that is no more than chance"
-        assert lent(24, not still, 0.4, deviations=1.5) == pytest.approx(whole / 2, rel=0.03)
+        assert lent(24, not still, 0.4, deviations=CHANCE) == 0, "that is no more than chance"
+        assert lent(24, not still, 0.4, deviations=(CHANCE + SURE) / 2) == pytest.approx(whole / 2, rel=0.03)
     assert lent(24, moves=False, part=0.4) == pytest.approx(23 * 400, rel=0.03)
 
 

@@ -28,8 +28,8 @@ followed all the time, for that is no chance:
   comes, as long as it stands still in the main. Further ahead a burst is over whichever way it falls.
 
 Forecasts of many rows err together for as many, so on a short walk it is soon by chance that much would have been
-gained. All of this is lent in full from two standard deviations of what would have been gained on, those of rows which
-come in runs of `H`, and nothing below one.
+gained. All of this is lent in full from 1.4 standard deviations of what would have been gained on, those of rows which
+come in runs of `H`, and nothing below 0.7.
 
 A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
@@ -64,7 +64,7 @@ LOAN, LEFT, LEARNED = 0.35, 0.25, 800
 #: many times that is lent where it is clear.
 DIM, CLEAR, TRUST = 0.03, 0.1, 2.0
 #: From the first to the second number of standard deviations what would have been gained is the less likely chance.
-CHANCE, SURE = 1.0, 2.0
+CHANCE, SURE = 0.7, 1.4
 #: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
 STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 
