@@ -55,6 +55,17 @@ def ratio(values: Array, task: Task, warm: int) -> float:
     return float(scores["auto"].mae / scores["last"].mae) if scores["last"].mae else float(scores["auto"].mae)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_short_walk_from_a_cold_start_is_left_to_the_last_value_too(seed: int) -> None:
+    values = np.cumsum(np.random.default_rng([seed, 77]).standard_normal((700, 1)), 0)
+    made, totals = panel(Task(24, 12, 1, 0, 24)), np.zeros(2)
+    for row, value in enumerate(values[:-12]):
+        made.advance(value)
+        if row >= 60:
+            totals += [np.abs(mean - values[row + 1 : row + 13]).sum() for mean in (made.mean(), value)]
+    assert totals[0] < 1.006 * totals[1]
+
+
 def errors_beside(values: Array, wild: npt.NDArray[np.bool_], horizon: int, first: int) -> tuple[float, float]:
     """The mean absolute error of the pool, and of the last value, from rows that are not wild to such rows."""
     made, totals = panel(Task(24, horizon, 1, 0, 24)), np.zeros(2)

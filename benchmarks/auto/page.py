@@ -23,6 +23,7 @@ from benchmarks.auto.tables import (
     parts,
     published,
     rules,
+    walks,
     wild,
 )
 
@@ -47,6 +48,7 @@ CALENDARS = ROOT / "benchmarks" / "results" / "auto-calendar.jsonl"
 #: Where NatSR is with the calendar of a dataset's published loader.
 PUBLISHED = ("honest-complete", "etth1-honest")
 RULES = ROOT / "benchmarks" / "results" / "auto-rules.json"
+WALKS = ROOT / "benchmarks" / "results" / "auto-walks.json"
 WILD = ROOT / "benchmarks" / "results" / "auto-wild.json"
 OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
@@ -148,6 +150,7 @@ def tables() -> dict[str, str]:
         "calendars": calendars(CALENDARS, (CALENDARS.with_name(f"{name}.jsonl") for name in PUBLISHED)),
         "outside": outside(OUTSIDE),
         "wild": wild(WILD),
+        "walks": walks(WALKS),
         "cost": cost(COST),
     }
 

@@ -37,7 +37,7 @@ Scores = dict[tuple[str, int], float]
 def summary(folder: Path = RESULTS) -> str:
     """A line for each thing that is asked."""
     lines = ["| asked | measured |", "|---|---|"]
-    for part in (_honest, _published, _intervals, _cold, _safe, _elsewhere, _outliers, _wild, _regimes, _cost):
+    for part in (_honest, _published, _intervals, _cold, _safe, _walks, _elsewhere, _outliers, _wild, _regimes, _cost):
         lines += (f"| {asked} | {measured} |" for asked, measured in part(folder))
     return "\n".join(lines)
 
@@ -122,6 +122,20 @@ def _safe(folder: Path) -> Lines:
     yield (
         "the same on 28 kinds of streams made to be hard, four seeds each",
         f"{sum(ratio <= 1 + SAFE for ratio in hard)} of {len(hard)}; at most {100 * (max(hard) - 1):.1f} % above",
+    )
+
+
+def _walks(folder: Path) -> Lines:
+    ratios = [
+        ratio
+        for by_warm in _read(folder / "auto-walks.json").values()
+        for several in by_warm.values()
+        for ratio in several
+    ]
+    safe = sum(ratio <= 1 + SAFE for ratio in ratios)
+    yield (
+        "the same on short random walks, of 800 rows, cold and after 200 and 480",
+        f"{safe} of {len(ratios)}; at most {100 * (max(ratios) - 1):.1f} % above",
     )
 
 

@@ -319,6 +319,23 @@ def wild(results: Path) -> str:
     return "\n".join(lines)
 
 
+def walks(results: Path) -> str:
+    """A line for each horizon: of how many short walks the error is too high, the mean, and the highest, by warm-up."""
+    found: dict[str, dict[str, list[float]]] = (
+        json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    )
+    warm = list(next(iter(found.values()), {}))
+    heads = " | ".join("cold" if rows == "0" else f"{rows} rows before" for rows in warm)
+    lines = [f"| walks over by more than 0.5 %; mean; highest | {heads} |", "|---|" + "--:|" * len(warm)]
+    for name, by_warm in found.items():
+        cells = (
+            f"{sum(ratio > 1 + SAFE for ratio in ratios)} of {len(ratios)}; {fmean(ratios):.4f}; {max(ratios):.4f}"
+            for ratios in by_warm.values()
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _mean_and_highest(errors: list[float]) -> str:
     """Of all seeds; `failed` if one of them has."""
     return "failed" if math.isnan(fmean(errors)) else f"{fmean(errors):.3f} ({max(errors):.3f})"

@@ -70,6 +70,7 @@ def folder(tmp_path: Path) -> Path:
         _written(tmp_path, name, {"a, H = 1": {"auto": 1.0, "last_value": 2.0, "rls": 0.9, "rows": 5}})
     sizes = {"without": {"1": 0.5, "24": 0.2}, "1 % are 1000": {"1": 0.6, "24": 0.2}, "10 codes": {"1": 9.0, "24": 9.0}}
     _written(tmp_path, "auto-wild", sizes)
+    _written(tmp_path, "auto-walks", {"H = 1": {"0": [1.0, 1.03], "200": [0.99]}})
     ms = {"auto, cheap": 1.0, "auto, one": 3.0, "natsr": 2.0}
     _written(tmp_path, "auto-cost", {name: {"mean": each} for name, each in ms.items()})
     return tmp_path
@@ -92,5 +93,5 @@ def test_what_falls_short_is_said_to(folder: Path) -> None:
     assert "0.300 (0.200 without); best single method 0.400 (rls)" in said
     assert "1 of 2: level 12 rows later, swapped 5 rows earlier" in said
     assert "level 40, never, 8; swapped 40, never, 8" in said
-    assert "at most 1.200 times" in said
+    assert "at most 1.200 times" in said and "2 of 3; at most 3.0 % above" in said
     assert "1.50 times; 1.00 ms" in said
