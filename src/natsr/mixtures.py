@@ -56,6 +56,13 @@ def _usual(size: Array, count: Array, wrong: Array, known: npt.NDArray[np.bool_]
     size += rate * (np.minimum(np.square(wrong, dtype=np.float64), wild) - size)
 
 
+def _held(forecasts: Floats, mixture: Floats, truth: Array, size: Array, count: Array) -> Floats:
+    """What each expert has lost, `(E, H, C)`, each as at most so many usual errors of the mixture, which follow."""
+    known = np.isfinite(truth) & np.ones(mixture.shape, dtype=bool)
+    _usual(size, count, np.where(known, np.abs(mixture - truth), 0.0), known, BEYOND)
+    return np.minimum(np.where(known, np.abs(forecasts - truth), 0.0), BEYOND * np.sqrt(size))
+
+
 class Power:
     """Weights by a power of the losses of late, over all steps and channels, each in units of its usual error.
 
@@ -170,11 +177,9 @@ class Total:
 
     def update(self, forecasts: Floats, mixture: Floats, truth: Array) -> None:
         """Learn what came; as `Aggregator.update`."""
-        known = np.isfinite(truth) & np.ones(mixture.shape, dtype=bool)
-        _usual(self.size, self.count, np.where(known, np.abs(mixture - truth), 0.0), known, BEYOND)
-        limit = BEYOND * np.sqrt(self.size)
+        losses = _held(forecasts, mixture, truth, self.size, self.count)
         self.loss *= self.discount
-        self.loss += np.minimum(np.where(known, np.abs(forecasts - truth), 0.0), limit).sum(1)
+        self.loss += losses.sum(1)
         loss = self.loss.copy()
         loss[0] *= self.handicap
         scores = ((loss.min(0) + TINY) / (loss + TINY)) ** self.power
@@ -223,11 +228,9 @@ class Local:
 
     def update(self, forecasts: Floats, mixture: Floats, truth: Array) -> None:
         """Learn what came; as `Aggregator.update`."""
-        known = np.isfinite(truth) & np.ones(mixture.shape, dtype=bool)
-        _usual(self.size, self.count, np.where(known, np.abs(mixture - truth), 0.0), known, BEYOND)
-        limit = BEYOND * np.sqrt(self.size)
+        losses = _held(forecasts, mixture, truth, self.size, self.count)
         self.lost *= self.discount
-        self.lost += np.minimum(np.where(known, np.abs(forecasts - truth), 0.0), limit)
+        self.lost += losses
         lost = mean_of_near(self.lost)
         scores = ((lost.min(0) + TINY) / (lost + TINY)) ** self.power
         self.weights[:] = scores / scores.sum(0)
