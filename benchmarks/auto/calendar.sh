@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Calendar features that cannot leave the range they were learned in: NatSR alone with all seven as its paper has them, with
+# Calendar features that cannot leave the range they were learned in: NatSR alone with all seven, standardised, with
 # bounded ones (none of which the train part has not seen a whole cycle), and with none; honest. The committed results are of
 # a GPU. Then: python -m benchmarks.auto.page
 # More words go to `natsr bench`: --device cuda. Cells that are there already are skipped.

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-from natsr.auto import panel
-from natsr.types import Task
+from benchmarks.auto.wild import beside
 
 SEEDS = range(100, 116)
 HORIZONS, WARM, SCORED, WINDOW = (1, 24, 48), (0, 200, 480), 800, 60
@@ -26,16 +24,8 @@ def over(seed: int, tails: bool, horizon: int, warm: int) -> float:
     """The mean absolute error of `auto` over that of the last value."""
     generator, rows = np.random.default_rng(seed), max(warm, WINDOW) + SCORED + horizon
     steps = generator.standard_t(3, (rows, 1)) if tails else generator.standard_normal((rows, 1))
-    values, totals = np.cumsum(steps, 0) / 10, np.zeros(2)
-    pool = panel(Task(WINDOW, horizon, 1, season=24), "cheap")
-    for row in range(rows - horizon):
-        if warm and row == warm:
-            pool.settle()
-        pool.advance(values[row])
-        if row >= max(warm, WINDOW):
-            ahead = values[row + 1 : row + 1 + horizon]
-            totals += [np.abs(mean - ahead).sum() for mean in (pool.mean(), values[row])]
-    return float(totals[0] / totals[1])
+    nothing = np.zeros(rows, dtype=bool)
+    return beside(np.cumsum(steps, 0) / 10, nothing, horizon, max(warm, WINDOW), rows, settled=warm - 1)
 
 
 def main() -> None:

@@ -37,12 +37,21 @@ def wave(generator: np.random.Generator) -> Array:
     return np.sin(np.arange(ROWS) * np.pi / 12)[:, None] + 0.3 * generator.standard_normal((ROWS, 1))
 
 
-def beside(values: Array, wild: Flags, horizon: int, begin: int, end: int = ROWS) -> float:
-    """The error from origins in these rows over that of the last value, wild rows left out."""
+def beside(values: Array, wild: Flags, horizon: int, begin: int, end: int, settled: int = SETTLED) -> float:
+    """The error from origins in these rows over that of the last value, wild rows left out.
+
+    Args:
+        values: `(T, 1)`.
+        wild: `(T,)`.
+        horizon: Rows ahead.
+        begin: The first origin that is scored.
+        end: One past the last row that is.
+        settled: The last row of the warm-up; below 0: there is none.
+    """
     pool, totals = panel(Task(60, horizon, 1, season=24), "cheap"), np.zeros(2)
     for row in range(end - horizon):
         pool.advance(values[row])
-        if row == SETTLED:
+        if row == settled:
             pool.settle()
         if row >= begin and not wild[row]:
             ahead, there = values[row + 1 : row + 1 + horizon], ~wild[row + 1 : row + 1 + horizon]
@@ -57,7 +66,7 @@ def outliers(size: float, horizon: int, seed: int) -> float:
     wild[:20] = False
     if size:
         values[wild] = size * generator.choice([-1.0, 1.0], (int(wild.sum()), 1))
-    return beside(values, wild if size else np.zeros_like(wild), horizon, SCORED)
+    return beside(values, wild if size else np.zeros_like(wild), horizon, SCORED, ROWS)
 
 
 def codes(count: int, horizon: int, seed: int) -> float:
@@ -66,7 +75,7 @@ def codes(count: int, horizon: int, seed: int) -> float:
     values = wave(generator)
     wild[generator.choice(np.arange(600, 1200), count, replace=False)] = True
     values[wild] = CODE
-    return beside(values, wild, horizon, 1200)
+    return beside(values, wild, horizon, 1200, ROWS)
 
 
 def level(size: float, horizon: int, seed: int, stretch: tuple[int, int]) -> float:

@@ -12,9 +12,9 @@
 
 One discount cannot be right before a change and after it, and what is learned for one step and channel alone is learned
 from few rows. `Layers` therefore runs ML-Poly several times, with other discounts and with regrets *pooled* over steps
-or channels, and Power beside them, and mixes the mixtures by one more ML-Poly. Where Total is among them it also has
-the last word: that ML-Poly goes by usual rows too, so what is answered lies between its mixture and Total's, column by
-column, as far as either has lost less of late, whatever the rows.
+or channels, and those by losses beside them, and mixes the mixtures by one more ML-Poly. Where Total is among them it
+also has the last word: that ML-Poly goes by usual rows too, so what is answered lies between its mixture and Total's,
+column by column, as far as either has lost less of late, whatever the rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from natsr.aggregate import (
 #: Of `Power`: weight of the newest row in the mixture's loss of late; the most that a row counts in units of it; a loss
 #: that is next to nothing.
 PACE, FAR, BARELY = 0.1, 20.0, 1e-6
-#: Of `Total`: an error counts as at most so many usual ones.
+#: Of `Total` and `Local`: an error counts as at most so many usual ones.
 BEYOND = 30.0
 #: Of the last word: what a loss weighs one row later; how much more who lost less weighs; and how many times its losses
 #: those of `Total` count, for without a clear lead it has more to lose from chance than the mixture of all.
@@ -294,8 +294,8 @@ class Layers:
         self._shape = (experts, *shape)
         self._first = [_rule(layer, experts, shape, dtype) for layer in layers]
         self._second = MLPoly(len(layers), shape, discount, dtype, "all")
-        #: Which of the mixtures is by all that was lost, and who chooses between it and the mixture of all.
         lost = [place for place, layer in enumerate(layers) if layer.pooling == "steps"]
+        #: Which of the mixtures is by all that was lost, and who chooses between it and the mixture of all.
         self.total = lost[0] if word and lost else -1
         self.last = None if self.total < 0 else Total(2, shape, LAST, SHARP, dtype, HANDICAP)
         if self.last is not None:

@@ -103,9 +103,10 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
     double *out = m->work, *total = out + C, any = 0;
     for (int64_t c = 0; c < C; c++) {
         const double far = m->bank_far * sqrt(p->square[c]), kept = m->bank_fade * m->peak[c];
+        const int64_t counted = is_wild(m, p, 0, c) ? 0 : H;
         double tame = 0;
         total[c] = 0;
-        for (int64_t h = 0; !is_wild(m, p, 0, c) && h < H; h++) {
+        for (int64_t h = 0; h < counted; h++) {
             const double away = apart(guarded[h * C + c], last[c], m->largest);
             total[c] += away;
             tame += away < far ? away : far;
