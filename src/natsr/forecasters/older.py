@@ -33,12 +33,12 @@ MEDIANS, ANALOGS, MEAN = ("median_13", "median_97"), "analog_", "mean_0.1"
 #: How many mixtures by regret there are: they come first. Which one is by all that was lost, and which are by the
 #: losses of each step.
 BY_REGRET = 4
-TOTAL, LOCAL = 5, (6, 7)
+TOTAL, LOCAL = (5,), (6, 7)
 
 
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
-    state = _worded(_mixed(_localised(_totalled(state, panel), panel), panel), panel)
+    state = _worded(_mixed(_inserted(_inserted(state, panel, TOTAL), panel, LOCAL), panel), panel)
     state = _strayed(_accounted(_guarded(_evened(_swung(state, panel), panel), panel)))
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
@@ -92,70 +92,34 @@ def _accounted(state: State) -> State:
     return {**state, "ledger": _fresh(Ledger.of_losses(loss.cpu().double().numpy()))}
 
 
-def _totalled(state: State, panel: Panel) -> State:
-    """Up to format 9 there was no mixture by all that was lost: it weighs nothing, and nobody has lost anything yet."""
-    mixture, own = state.get("mixture"), state.get("panel")
-    if not isinstance(mixture, dict) or not isinstance(own, dict):
-        return state
-    mixed, last, fresh = own.get("mixed"), f"first_{TOTAL + 1}", _fresh(panel.mixture.arrays())
-    loss = mixture.get(f"first_{TOTAL}_loss")
-    if not (isinstance(loss, Tensor) and isinstance(mixed, Tensor)):
-        return state
-    if panel.mixture.total < 0 or f"{last}_loss" in mixture or f"{last}_lost" in mixture:
-        return state
-    today: State = {}
-    for name, value in mixture.items():
-        if name.startswith("second") and isinstance(value, Tensor) and value.ndim == 3:
-            value = torch.cat([value[:TOTAL], torch.zeros_like(value[:1]), value[TOTAL:]])
-        today[name.replace(f"first_{TOTAL}", last)] = value
-    today |= _nothing_lost(fresh, len(loss))
-    place = 1 + TOTAL
-    mixed = torch.cat([mixed[:, :place], mixed[:, :1], mixed[:, place:]], 1)
-    return {**state, "mixture": today, "panel": {**own, "mixed": mixed}}
-
-
-def _localised(state: State, panel: Panel) -> State:
-    """Up to format 10 there were no mixtures by the losses of each step: they weigh nothing yet."""
-    mixture, own = state.get("mixture"), state.get("panel")
+def _inserted(state: State, panel: Panel, places: tuple[int, ...]) -> State:
+    """With mixtures by losses that there were not, where the one by losses of late was: they weigh nothing yet."""
+    mixture, own, before = state.get("mixture"), state.get("panel"), f"first_{places[0]}"
     if not isinstance(mixture, dict) or not isinstance(own, dict) or panel.mixture.total < 0:
         return state
-    before, last = (f"first_{place}" for place in (LOCAL[0], len(panel.mixture.rules) - 2))
-    mixed, loss = own.get("mixed"), mixture.get(f"{before}_loss")
-    if not (isinstance(loss, Tensor) and isinstance(mixed, Tensor)):
+    mixed, loss, count = own.get("mixed"), mixture.get(f"{before}_loss"), len(places)
+    if not (isinstance(loss, Tensor) and isinstance(mixed, Tensor) and f"{before}_pace" in mixture):
         return state
     today: State = {}
     for name, value in mixture.items():
         if name.startswith("second") and isinstance(value, Tensor) and value.ndim == 3:
-            none = torch.zeros_like(value[: len(LOCAL)])
-            value = torch.cat([value[: LOCAL[0]], none, value[LOCAL[0] :]])
-        today[name.replace(before, last)] = value
-    today |= _nowhere_lost(_fresh(panel.mixture.arrays()), len(loss))
-    place = 1 + LOCAL[0]
-    mixed = torch.cat([mixed[:, :place], *[mixed[:, :1]] * len(LOCAL), mixed[:, place:]], 1)
+            value = torch.cat([value[: places[0]], torch.zeros_like(value[:count]), value[places[0] :]])
+        today[name.replace(before, f"first_{places[0] + count}")] = value
+    today |= _nothing_lost(_fresh(panel.mixture.arrays()), len(loss), places)
+    kept = 1 + places[0]
+    mixed = torch.cat([mixed[:, :kept], *[mixed[:, :1]] * count, mixed[:, kept:]], 1)
     return {**state, "mixture": today, "panel": {**own, "mixed": mixed}}
 
 
-def _nowhere_lost(fresh: State, experts: int) -> State:
-    """The mixtures by the losses of each step, before there were any."""
+def _nothing_lost(fresh: State, experts: int, places: tuple[int, ...]) -> State:
+    """These mixtures by losses, before anything was lost."""
     made: State = {}
-    for place in LOCAL:
-        for part in ("lost", "weights", "size", "count"):
-            name = f"first_{place}_{part}"
-            value = fresh.get(name)
+    for place in places:
+        for part in ("loss", "lost", "weights", "size", "count"):
+            value = fresh.get(f"first_{place}_{part}")
             if isinstance(value, Tensor):
-                shape = (experts, *value.shape[1:]) if part in ("lost", "weights") else value.shape
-                made[name] = value.new_full(shape, 1 / experts if part == "weights" else 0.0)
-    return made
-
-
-def _nothing_lost(fresh: State, experts: int) -> State:
-    """The mixture by all that was lost, before anything was."""
-    made: State = {}
-    for part in ("loss", "weights", "size", "count"):
-        value = fresh.get(f"first_{TOTAL}_{part}")
-        if isinstance(value, Tensor):
-            shape = (experts, *value.shape[1:]) if part in ("loss", "weights") else value.shape
-            made[f"first_{TOTAL}_{part}"] = value.new_full(shape, 1 / experts if part == "weights" else 0.0)
+                shape = value.shape if part in ("size", "count") else (experts, *value.shape[1:])
+                made[f"first_{place}_{part}"] = value.new_full(shape, 1 / experts if part == "weights" else 0.0)
     return made
 
 
@@ -236,7 +200,7 @@ def _fresh(arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]])
 def _mixture(old: State, panel: Panel, places: Tensor, new: Tensor) -> State:
     fresh = {name: value for name, value in _fresh(panel.mixture.arrays()).items() if not name.startswith("last_")}
     if panel.mixture.total >= 0:
-        fresh |= _nothing_lost(fresh, len(panel.names)) | _nowhere_lost(fresh, len(panel.names))
+        fresh |= _nothing_lost(fresh, len(panel.names), TOTAL + LOCAL)
     for name, value in fresh.items():
         rule, part = name.rsplit("_", 1)
         if f"{rule}_lost" in fresh:
