@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from benchmarks.auto import wild as wildly
+from tests.waves import TASK, rows_of, wave
 from torch import Tensor
 
 from natsr.auto import NETWORK_INPUTS, Budget, Clock, networks, panel
@@ -19,29 +21,17 @@ from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
 from natsr.forecasters.whose import weights_of
 from natsr.recipes import make, sees_no_parts
-from natsr.streams import Rows, Windows, steps
+from natsr.streams import Windows, steps
 from natsr.trials import contents, differing
 from natsr.types import Example, Option, ProtocolName, State, StateError, Task
 
 Array = npt.NDArray[np.float64]
-TASK = Task(window=8, horizon=3, channels=2, season=6)
 
 
 def pool(task: Task = TASK, budget: Budget = "cheap") -> Pool:
     made = make("auto", task, options={"budget": budget})
     assert isinstance(made, Pool)
     return made
-
-
-def rows_of(values: Array) -> Rows:
-    tensor = torch.from_numpy(values).float()
-    return Rows(tensor.nan_to_num(), tensor)
-
-
-def wave(count: int, channels: int = 2) -> Array:
-    generator = np.random.default_rng(0)
-    waves = np.sin(2 * np.pi * np.arange(count)[:, None] / 6 + np.arange(channels))
-    return np.asarray(waves + 0.1 * generator.standard_normal((count, channels)))
 
 
 def ratio(values: Array, task: Task, warm: int) -> float:
@@ -56,25 +46,7 @@ def ratio(values: Array, task: Task, warm: int) -> float:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_short_walk_from_a_cold_start_is_left_to_the_last_value_too(seed: int) -> None:
     values = np.cumsum(np.random.default_rng([seed, 77]).standard_normal((700, 1)), 0)
-    made, totals = panel(Task(24, 12, 1, 0, 24)), np.zeros(2)
-    for row, value in enumerate(values[:-12]):
-        made.advance(value)
-        if row >= 60:
-            totals += [np.abs(mean - values[row + 1 : row + 13]).sum() for mean in (made.mean(), value)]
-    assert totals[0] < 1.006 * totals[1]
-
-
-def errors_beside(values: Array, wild: npt.NDArray[np.bool_], horizon: int, first: int) -> tuple[float, float]:
-    """The mean absolute error of the pool, and of the last value, from rows that are not wild to such rows."""
-    made, totals = panel(Task(24, horizon, 1, 0, 24)), np.zeros(2)
-    for row, value in enumerate(values[:-horizon]):
-        made.advance(value)
-        if row == 500:
-            made.settle()
-        if row >= first and not wild[row]:
-            ahead, there = values[row + 1 : row + 1 + horizon], ~wild[row + 1 : row + 1 + horizon]
-            totals += [np.abs(mean - ahead)[there].sum() for mean in (made.mean(), value)]
-    return float(totals[0]), float(totals[1])
+    assert wildly.beside(values, np.zeros(700, dtype=bool), 12, 60, 700, settled=-1) < 1.006
 
 
 @pytest.mark.parametrize("horizon", [1, 6])
@@ -84,10 +56,9 @@ def test_outliers_of_any_size_leave_the_other_rows_alone(horizon: int, size: flo
     values = np.sin(np.arange(1800) * np.pi / 12)[:, None] + 0.3 * generator.standard_normal((1800, 1))
     wild = generator.random(1800) < 0.01
     wild[:50] = False
-    without = errors_beside(values, np.zeros_like(wild), horizon, 600)
+    without = wildly.beside(values, np.zeros_like(wild), horizon, 600, len(values))
     values[wild] = size * generator.choice([-1.0, 1.0], (int(wild.sum()), 1))
-    auto, last = errors_beside(values, wild, horizon, 600)
-    assert auto / last < 1.1 * without[0] / without[1] < 0.8
+    assert wildly.beside(values, wild, horizon, 600, len(values)) < 1.1 * without < 0.8
 
 
 def test_a_few_codes_of_a_sensor_do_not_switch_the_pool_off() -> None:
@@ -96,18 +67,14 @@ def test_a_few_codes_of_a_sensor_do_not_switch_the_pool_off() -> None:
     wild = np.zeros(2000, dtype=bool)
     wild[generator.choice(np.arange(600, 1200), 12, replace=False)] = True
     values[wild] = -9999
-    auto, last = errors_beside(values, wild, 1, 1200)
-    assert auto < 0.75 * last
+    assert wildly.beside(values, wild, 1, 1200, len(values)) < 0.75
 
 
 def test_a_level_of_thousands_of_usual_changes_is_met_at_once() -> None:
     generator = np.random.default_rng(1)
     values = np.sin(np.arange(1300) * np.pi / 12)[:, None] + 0.3 * generator.standard_normal((1300, 1))
     values[1000:] += 3000
-    before = np.zeros(1300, dtype=bool)
-    before[:1000] = True
-    auto, last = errors_beside(values, before, 1, 1000)
-    assert auto < 0.9 * last
+    assert wildly.beside(values, np.zeros(1300, dtype=bool), 1, 1001, 1300) < 0.9
 
 
 def test_a_random_walk_is_left_to_the_last_value() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
+from tests.waves import TASK, rows_of, wave
 from torch import Tensor
 
 from natsr.auto import Budget, panel
@@ -16,28 +16,8 @@ from natsr.experts.jumps import Jumps
 from natsr.experts.ledger import LEFT, LOAN
 from natsr.forecasters.pool import Pool
 from natsr.recipes import make
-from natsr.streams import Rows, Windows, steps
-from natsr.types import Option, State, Task
-
-Array = npt.NDArray[np.float64]
-TASK = Task(window=8, horizon=3, channels=2, season=6)
-
-
-def pool(task: Task = TASK, budget: Budget = "cheap") -> Pool:
-    made = make("auto", task, options={"budget": budget})
-    assert isinstance(made, Pool)
-    return made
-
-
-def rows_of(values: Array) -> Rows:
-    tensor = torch.from_numpy(values).float()
-    return Rows(tensor.nan_to_num(), tensor)
-
-
-def wave(count: int, channels: int = 2) -> Array:
-    generator = np.random.default_rng(0)
-    waves = np.sin(2 * np.pi * np.arange(count)[:, None] / 6 + np.arange(channels))
-    return np.asarray(waves + 0.1 * generator.standard_normal((count, channels)))
+from natsr.streams import Windows, steps
+from natsr.types import Option, State
 
 
 @pytest.mark.parametrize("budget", ["cheap", "all"])
@@ -183,35 +163,37 @@ def of_format_10(state: State) -> State:
     ledger = state["ledger"]
     assert isinstance(ledger, dict)
     del ledger["squares"]
-    there = [0, 1, 2, 3, 4, 5, 8]
-    own["mixed"] = torch.as_tensor(own["mixed"])[:, [0, *(1 + place for place in there)]]
+    own["mixed"] = torch.as_tensor(own["mixed"])[:, :-1]
+    for name in [name for name in mixture if name.startswith("last_")]:
+        del mixture[name]
+    without_mixtures(state, (6, 7))
+    return state
+
+
+def without_mixtures(state: State, gone: tuple[int, ...]) -> None:
+    """As if these, and nobody in their place, had never been mixed; the one after them comes before its time."""
+    own, mixture = state["panel"], state["mixture"]
+    assert isinstance(own, dict) and isinstance(mixture, dict)
+    mixed, after = torch.as_tensor(own["mixed"]), gone[-1] + 1
+    there = [place for place in range(mixed.shape[1] - 1) if place not in gone]
+    own["mixed"] = mixed[:, [0, *(1 + place for place in there)]]
     for name in [*mixture]:
         value = torch.as_tensor(mixture[name])
-        if name.startswith(("last_", "first_6", "first_7")):
+        if name.startswith(tuple(f"first_{place}" for place in gone)):
             del mixture[name]
         elif name.startswith("second") and value.ndim == 3:
             mixture[name] = normed(value[there]) if name.endswith("weights") else value[there]
-    for name in [name for name in mixture if name.startswith("first_8")]:
-        mixture[name.replace("8", "6")] = mixture.pop(name)
-    return state
+    for name in [name for name in mixture if name.startswith(f"first_{after}")]:
+        mixture[name.replace(f"first_{after}", f"first_{gone[0]}")] = mixture.pop(name)
 
 
 def of_format_9(state: State) -> State:
     """A state as it was in format 9: nothing is lent, and there is no mixture by all that was lost."""
     of_format_10(state)
-    own, mixture, ledger = state["panel"], state["mixture"], state["ledger"]
-    assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(ledger, dict)
+    ledger = state["ledger"]
+    assert isinstance(ledger, dict)
     del ledger["loan"]
-    there = [0, 1, 2, 3, 4, 6]
-    own |= {"mixed": torch.as_tensor(own["mixed"])[:, [0, *(1 + place for place in there)]]}
-    for name in [*mixture]:
-        value = torch.as_tensor(mixture[name])
-        if name.startswith("first_5"):
-            del mixture[name]
-        elif name.startswith("second") and value.ndim == 3:
-            mixture[name] = normed(value[there]) if name.endswith("weights") else value[there]
-    for name in [name for name in mixture if name.startswith("first_6")]:
-        mixture[name.replace("6", "5")] = mixture.pop(name)
+    without_mixtures(state, (5,))
     return state
 
 
