@@ -7,7 +7,21 @@ import numpy.typing as npt
 import pytest
 
 from natsr.experts.guard import part_of_the_way
-from natsr.experts.ledger import ALLOWED, CHANCE, LEARNED, LEFT, LOAN, START, SURE, TRUST, YOUNG, Ledger
+from natsr.experts.ledger import (
+    ALLOWED,
+    BESIDE,
+    BROUGHT,
+    LARGE,
+    LEARNED,
+    LEFT,
+    LOAN,
+    SHARED,
+    START,
+    SURE,
+    TRUST,
+    YOUNG,
+    Ledger,
+)
 from natsr.experts.past import Past
 
 Array = npt.NDArray[np.float64]
@@ -125,17 +139,22 @@ def test_a_warm_up_is_forgiven_and_remembered_a_little() -> None:
     accounts = ledger.arrays()
     accounts["lost"][:], accounts["earned"][:], accounts["gained"][:] = 100.0, (-5.0, 50.0), (-5.0, 50.0)
     ledger.settle(100)
-    np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [0.0, 0.2])
+    allowed = 100 * ALLOWED  # what was allowed in it is gone
+    np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [-allowed, 0.2 - allowed])
     np.testing.assert_allclose(np.asarray(accounts["gained"], dtype=np.float64), [-5.0, 50.0])  # that is no debt
     np.testing.assert_allclose(np.asarray(accounts["loan"], dtype=np.float64), LOAN * (1 - 100 / LEARNED))
+    accounts["earned"][:] = (-5.0, 50.0)
     ledger.settle(10_000)
+    brought = BROUGHT * 100 / 10_000  # no more than two usual rows, however long it was
+    np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [-allowed, brought - allowed])
     np.testing.assert_allclose(np.asarray(accounts["loan"], dtype=np.float64), LOAN * LEFT)
 
 
-def lent(horizon: int, moves: bool, part: float, deviations: float = 9.0) -> float:
+def lent(horizon: int, moves: bool, part: float, deviations: float = 9.0, shared: float = -9.0) -> float:
     """What is lent, in usual rows, to a column of which this part of the last value's loss would have been gained.
 
-    And that is so many standard deviations of what would have been gained in rows that come in runs.
+    And that is so many standard deviations of what would have been gained in rows that come in runs, and so many of
+    what would have been in all columns together.
     """
     ledger, past = Ledger((horizon, 1)), Past(1, 4 + horizon, horizon)
     for number in range(1000):
@@ -148,6 +167,7 @@ def lent(horizon: int, moves: bool, part: float, deviations: float = 9.0) -> flo
     accounts, rows = ledger.arrays(), float(past.seen)
     accounts["lost"][:], accounts["gained"][:] = rows, part * rows
     accounts["squares"][:] = (part * rows / deviations) ** 2 / horizon
+    accounts["shared"][:] = (shared, 1 / horizon)
     wanted, out = past.last(1) + np.full((horizon, 1), 1e6), np.zeros((horizon + 1, horizon, 1))
     out[:] = past.last(1)  # nothing is out
     accounts["earned"][:] = -(ALLOWED * rows + START)  # and nothing is there
@@ -165,8 +185,14 @@ def test_who_would_have_gained_clearly_is_lent_to_and_others_a_little_far_ahead(
     assert lent(24, moves=True, part=-0.5) == 0
     for still in (False, True):
         whole = lent(24, moves=not still, part=0.4)
-        assert lent(24, not still, 0.4, deviations=CHANCE) == 0, "that is no more than chance"
-        assert lent(24, not still, 0.4, deviations=(CHANCE + SURE) / 2) == pytest.approx(whole / 2, rel=0.03)
+        assert lent(24, not still, 0.4, deviations=LARGE[0]) == 0, "that is no more than chance"
+        assert lent(24, not still, 0.4, deviations=sum(LARGE) / 2) == pytest.approx(whole / 2, rel=0.03)
+        whole = lent(24, moves=not still, part=0.15)
+        assert lent(24, not still, 0.15, deviations=SURE[0]) == 0, "so little is more often chance"
+        assert lent(24, not still, 0.15, deviations=sum(SURE) / 2) == pytest.approx(whole / 2, rel=0.03)
+        assert lent(24, not still, 0.15, SURE[0], shared=SHARED[1]) == pytest.approx(whole), "the others vouch for it"
+        assert lent(24, not still, 0.15, SURE[0], shared=sum(SHARED) / 2) == pytest.approx(whole / 2, rel=0.03)
+        assert lent(24, not still, 0.15, sum(BESIDE) / 2, shared=9.0) == pytest.approx(whole / 2, rel=0.03)
     assert lent(24, moves=False, part=0.4) == pytest.approx(23 * 400, rel=0.03)
 
 

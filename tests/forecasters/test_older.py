@@ -137,6 +137,17 @@ def test_a_state_from_before_there_was_a_mixture_by_all_that_was_lost_is_carried
     assert float(first.min()) > 0, "from now on it counts"
 
 
+def test_a_state_from_before_columns_vouched_for_each_other_is_carried_on() -> None:
+    rows, auto, other = rows_of(wave(400)), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    other.load_state_dict(of_format_11(auto.state_dict()))
+    both = {"as it was": other, "as it is": auto}
+    shared = other._panel._ledger.arrays()["shared"]
+    assert not shared.any() and auto._panel._ledger.arrays()["shared"].all()
+    scores = evaluate(both, rows, TASK, start=200, stop=400, intervals=False)
+    assert scores["as it was"].mae == pytest.approx(scores["as it is"].mae, rel=0.01) and shared.all()
+
+
 def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on() -> None:
     values = wave(400)
     rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
@@ -155,12 +166,20 @@ def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on()
     assert last.loss.all() and all(mixture[f"first_{place}_lost"].any() for place in (6, 7)), "from now on they count"
 
 
+def of_format_11(state: State) -> State:
+    """A state as it was in format 11: nobody asks how sure a gain of all columns together is."""
+    ledger = state["ledger"]
+    assert isinstance(ledger, dict)
+    del ledger["shared"]
+    return state
+
+
 def of_format_10(state: State) -> State:
     """A state as it was in format 10: no mixtures by step, the one of all has the last word, no wild rows counted."""
     own, mixture, past = state["panel"], state["mixture"], state["past"]
     assert isinstance(own, dict) and isinstance(mixture, dict) and isinstance(past, dict)
     del past["strays"]
-    ledger = state["ledger"]
+    ledger = of_format_11(state)["ledger"]
     assert isinstance(ledger, dict)
     del ledger["squares"]
     own["mixed"] = torch.as_tensor(own["mixed"])[:, :-1]

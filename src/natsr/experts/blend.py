@@ -81,13 +81,12 @@ class Blend:
             "bank_still": ledger.stillness_of(horizon)[0],
             "bank_moving": ledger.stillness_of(horizon)[1],
             "bank_trust": ledger.TRUST,
-            "bank_dim": ledger.DIM,
-            "bank_clear": ledger.CLEAR,
             "bank_far": FAR,
-            "bank_chance": ledger.CHANCE,
-            "bank_sure": ledger.SURE,
+            "bank_least": ledger.LEAST,
         }
-        for name, number in numbers.items():
+        ramps = ("clear", "sure", "shared", "beside", "large", "part")
+        ends = {f"bank_{name}": getattr(ledger, name.upper()) for name in ramps}
+        for name, number in {**numbers, **ends}.items():
             setattr(made, name, number)
         self._address = address(made)
 

@@ -28,8 +28,14 @@ followed all the time, for that is no chance:
   comes, as long as it stands still in the main. Further ahead a burst is over whichever way it falls.
 
 Forecasts of many rows err together for as many, so on a short walk it is soon by chance that much would have been
-gained. All of this is lent in full from 1.4 standard deviations of what would have been gained on, those of rows which
-come in runs of `H`, and nothing below 0.7.
+gained. So all of this is lent as far as it is no chance. How many standard deviations would have been gained, those of
+rows which come in runs of `H`, is asked in three ways, and the best answer counts:
+
+- by the column itself: nothing up to 1.5, all from 3 on;
+- by all columns together, each in its usual rows: nothing up to 1, all from 3 on, of what the column itself has from 0
+  to 1 for. What holds for six columns is no chance in the seventh;
+- where a fifth to three tenths of what the last value has lost would have been gained, which a walk seldom pretends:
+  from 0.7 to 1.4 by the column itself.
 
 A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
@@ -38,11 +44,13 @@ is forecast of it, and from it, is not counted, and its stakes are free. A mixtu
 it. What it says then is no proof of anything, so what would have come of it is not counted either; what is staked on it
 is paid for as any other stake, and remembered as no more than the largest that is not wild.
 
-The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, and what
-was gained in it counts up to another five-hundredth.
+The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, what was
+gained in it counts up to a five-hundredth, but no more than two usual rows, and what is allowed begins anew.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +59,8 @@ from natsr.experts.past import FAR, LARGEST, Array, Arrays, Past
 
 #: What may be lost to the last value, relative to what it loses, and in usual rows of that.
 ALLOWED, START = 0.002, 1.0
-#: What is kept of the gains of a warm-up, relative to what the last value has lost in it.
-CARRIED = 0.002
+#: What is kept of the gains of a warm-up at most, relative to what the last value has lost in it, and in usual rows.
+CARRIED, BROUGHT = 0.002, 2.0
 #: What is left one row later of the largest stake.
 FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
@@ -62,9 +70,13 @@ YOUNG = 30
 LOAN, LEFT, LEARNED = 0.35, 0.25, 800
 #: From the first to the second part of what the last value has lost, what would have been gained is the clearer; so
 #: many times that is lent where it is clear.
-DIM, CLEAR, TRUST = 0.03, 0.1, 2.0
-#: From the first to the second number of standard deviations what would have been gained is the less likely chance.
-CHANCE, SURE = 0.7, 1.4
+CLEAR, TRUST = (0.03, 0.1), 2.0
+#: From the first to the second number of standard deviations what would have been gained is the less likely chance: by
+#: the column itself; by all columns together, and the column beside them; by the column where a large part of what the
+#: last value has lost would have been gained, and how large.
+SURE, SHARED, BESIDE, LARGE, PART = (1.5, 3.0), (1.0, 3.0), (0.0, 1.0), (0.7, 1.4), (0.2, 0.3)
+#: What stands for no deviation at all.
+LEAST = 1e-300
 #: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
 STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 
@@ -72,6 +84,12 @@ STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 def stillness_of(horizon: int) -> tuple[float, float]:
     """Up to where a column stands still in the main, and from where on it moves."""
     return (STILL[0], MOVING[0]) if horizon == 1 else (STILL[1], MOVING[1])
+
+
+def ramp(value: Array, ends: tuple[float, float]) -> Array:
+    """0 up to the first end, 1 from the second on, `(C,)`."""
+    first, second = ends
+    return np.clip((value - first) / (second - first), 0.0, 1.0)
 
 
 class Ledger:
@@ -90,6 +108,7 @@ class Ledger:
         self._earned = np.zeros(channels)  # by the forecasts over the last value
         self._gained = np.zeros(channels)  # by the mixture over the last value, had it been followed
         self._squares = np.zeros(channels)  # of what would have been gained, row by row
+        self._shared = np.zeros(2)  # gained in all columns, each in its usual rows; the squares of that, row by row
         self._loan = np.full(channels, LOAN)  # what is lent, in usual rows and steps
         self._peak = np.zeros(channels)  # the largest stake of late
         self._changes = np.zeros((3, channels))  # from row to row: how many, their sum, and that of their roots
@@ -97,7 +116,8 @@ class Ledger:
 
     def settle(self, rows: int) -> None:
         """A warm-up of so many rows is over."""
-        np.clip(self._earned, 0.0, CARRIED * self._lost, out=self._earned)
+        np.clip(self._earned, 0.0, min(CARRIED, BROUGHT / max(rows, 1)) * self._lost, out=self._earned)
+        self._earned -= ALLOWED * self._lost
         self._loan[:] = LOAN * max(LEFT, 1 - rows / LEARNED)
 
     def take(self, past: Past, mixture: Array, given: Array, truth: Array) -> None:
@@ -122,6 +142,9 @@ class Ledger:
         gained = np.where(known & tame, np.abs(held[0]) - np.abs(held[2]), 0.0).sum(0)
         self._gained += gained
         self._squares += gained**2
+        usual = self._lost / past.seen
+        together = np.where(usual > 0, gained / np.where(usual > 0, usual, 1.0), 0.0).sum()
+        self._shared += [together, together**2]
         self._earned += earned
 
     def _lent(self, still: Array, usual: Array) -> Array:
@@ -130,11 +153,18 @@ class Ledger:
         many = (self._horizon - 1) * gained
         loan = np.minimum(many, self._loan * self._horizon * usual)
         part = gained / np.where(self._lost > 0, self._lost, 1.0)
-        clear = np.clip((part - DIM) / (CLEAR - DIM), 0.0, 1.0)
-        deviation = np.sqrt(self._horizon * self._squares)
-        sure = np.clip((gained / np.where(deviation > 0, deviation, 1e-300) - CHANCE) / (SURE - CHANCE), 0.0, 1.0)
+        clear = ramp(part, CLEAR)
+        sure = self._sure(gained, part)
         lent: Array = sure * ((1 - still) * np.maximum(loan, clear * TRUST * gained) + still * many)
         return lent
+
+    def _sure(self, gained: Array, part: Array) -> Array:
+        """How far it is no chance that so much would have been gained, `(C,)`."""
+        deviations = gained / np.maximum(np.sqrt(self._horizon * self._squares), LEAST)
+        together, squares = self._shared.tolist()
+        shared = ramp(np.full_like(gained, together / max(math.sqrt(self._horizon * squares), LEAST)), SHARED)
+        large = ramp(part, PART) * ramp(deviations, LARGE)
+        return np.maximum(np.maximum(ramp(deviations, SURE), shared * ramp(deviations, BESIDE)), large)
 
     def stillness(self) -> Array:
         """1 for a column that stands still in the main, 0 for one that moves, `(C,)`.
@@ -176,7 +206,7 @@ class Ledger:
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
         accounts = {"lost": self._lost, "earned": self._earned, "gained": self._gained, "loan": self._loan}
-        accounts |= {"squares": self._squares}
+        accounts |= {"squares": self._squares, "shared": self._shared}
         return accounts | {"peak": self._peak, "changes": self._changes, "free": self.free}
 
     @staticmethod
@@ -186,7 +216,7 @@ class Ledger:
         How still the columns stand is not known: as if they all moved, until they have shown it.
         """
         last, mixture = loss[0].sum(0), loss[4].sum(0)
-        accounts = {"lost": last, "earned": CARRIED * last, "gained": last - mixture}
+        accounts = {"lost": last, "earned": np.zeros_like(last), "gained": last - mixture, "shared": np.zeros(2)}
         changes, loan = np.ones((3, len(last))), np.full_like(last, LEFT * LOAN)
         accounts |= {"loan": loan, "squares": np.zeros_like(last), "peak": np.zeros_like(last)}
         return accounts | {"changes": changes, "free": np.ones_like(last)}

@@ -5,7 +5,8 @@ no regression that forgets fast on all channels, and no correction; in format 4 
 in format 5 nobody watched for another regime; in format 6 there were no medians, no rows without jumps, and one mixture
 by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
 in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word,
-there were no mixtures by the losses of each step, and rows that are wild beyond all bounds were not counted.
+there were no mixtures by the losses of each step, and rows that are wild beyond all bounds were not counted; in format
+11 nobody asked how sure a gain of all columns together is.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -79,12 +80,14 @@ def _guarded(state: State, panel: Panel) -> State:
 def _accounted(state: State) -> State:
     """Up to format 8 nobody kept account of stakes, then nothing was lent, and then nobody asked how sure a gain is.
 
-    As if a warm-up had just been over, and as if all gains so far had been sure.
+    As if a warm-up had just been over, and as if all gains so far had been sure. Up to format 11 nobody asked how sure
+    those of all columns together are: as if there had been none.
     """
     guard, bank = state.get("guard"), state.get("ledger")
     lost = bank.get("lost") if isinstance(bank, dict) else None
     if isinstance(bank, dict) and isinstance(lost, Tensor):
         later: State = {"loan": torch.full_like(lost, LEFT * LOAN), "squares": torch.zeros_like(lost)}
+        later |= {"shared": torch.zeros(2, dtype=torch.float64)}
         return {**state, "ledger": {**later, **bank}}
     loss = guard.get("loss") if isinstance(guard, dict) else None
     if "ledger" in state or not isinstance(loss, Tensor) or loss.ndim != 3:

@@ -133,7 +133,7 @@ typedef struct {
     const double *shares;
     double *recent, *readiness; /* of the guard: (2, C), (C) */
     double *hint_error, *hint_cross, *hint_square, *hint_loss, *hint_count; /* of natsr.experts.correct: (H, C), three times, (2, C), (1) */
-    double *lost, *earned, *gained_of, *squares, *loan, *peak, *moves, *free; /* of natsr.experts.ledger: (C) each, moves (3, C) */
+    double *lost, *earned, *gained_of, *squares, *shared, *loan, *peak, *moves, *free; /* of natsr.experts.ledger: (C) each, shared (2), moves (3, C) */
     float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (kept, H, C), (E, H, C), (6, H + 2 near, C) */
     double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
@@ -141,8 +141,9 @@ typedef struct {
     double fade, proof, doubt, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
     double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
-    double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_trust, bank_dim;
-    double bank_clear, bank_far, guard_tamed, bank_chance, bank_sure;
+    double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_trust;
+    double bank_clear[2], bank_sure[2], bank_shared[2], bank_beside[2], bank_large[2], bank_part[2];
+    double bank_far, bank_least, guard_tamed;
 } blending;
 
 int is_wild(const blending *m, const past *p, int64_t back, int64_t c);

@@ -40,7 +40,7 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
         m->moves[C + c] += known ? change : 0.0;
         m->moves[2 * C + c] += known ? sqrt(change) : 0.0;
     }
-    double *gained = m->work + 3 * H * C; /* with this row, (C) */
+    double *gained = m->work + 3 * H * C, together = 0; /* with this row, (C), and in all */
     for (int64_t c = 0; c < C; c++)
         gained[c] = 0;
     for (int64_t h = 0; h < H; h++) {
@@ -60,22 +60,44 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
     for (int64_t c = 0; c < C; c++) {
         m->gained_of[c] += gained[c];
         m->squares[c] += gained[c] * gained[c];
+        const double usual = m->lost[c] / (double)p->seen;
+        together += usual > 0 ? gained[c] / usual : 0;
     }
+    m->shared[0] += together;
+    m->shared[1] += together * together;
+}
+
+/* 0 up to the first end, 1 from the second on. */
+INLINE double ramp(double value, const double *ends)
+{
+    const double share = (value - ends[0]) / (ends[1] - ends[0]);
+    return share < 0 ? 0 : share > 1 ? 1 : share;
+}
+
+static double deviations_of(const blending *m, double gained, double squares)
+{
+    const double deviation = sqrt((double)m->horizon * squares);
+    return gained / (deviation > m->bank_least ? deviation : m->bank_least);
+}
+
+/* How far it is no chance that so much would have been gained. */
+static double sure(const blending *m, int64_t c, double gained, double part, double shared)
+{
+    const double deviations = deviations_of(m, gained, m->squares[c]);
+    const double alone = ramp(deviations, m->bank_sure), beside = shared * ramp(deviations, m->bank_beside);
+    const double large = ramp(part, m->bank_part) * ramp(deviations, m->bank_large);
+    const double most = alone > beside ? alone : beside;
+    return most > large ? most : large;
 }
 
 /* What may be staked beside what is there. */
-static double lent(const blending *m, int64_t c, double still, double usual)
+static double lent(const blending *m, int64_t c, double still, double usual, double shared)
 {
-    const double deviation = sqrt((double)m->horizon * m->squares[c]);
     const double H = (double)m->horizon, gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
     const double many = (H - 1) * gained, most = m->loan[c] * H * usual, loan = many < most ? many : most;
     const double part = gained / (m->lost[c] > 0 ? m->lost[c] : 1.0);
-    const double clear = (part - m->bank_dim) / (m->bank_clear - m->bank_dim);
-    const double trust = (clear < 0 ? 0 : clear > 1 ? 1 : clear) * m->bank_trust * gained;
-    const double apart_by = gained / (deviation > 0 ? deviation : 1e-300);
-    const double sure = (apart_by - m->bank_chance) / (m->bank_sure - m->bank_chance);
-    const double all = (1 - still) * (loan > trust ? loan : trust) + still * many;
-    return sure < 0 ? 0.0 : sure > 1 ? all : sure * all;
+    const double trust = ramp(part, m->bank_clear) * m->bank_trust * gained;
+    return sure(m, c, gained, part, shared) * ((1 - still) * (loan > trust ? loan : trust) + still * many);
 }
 
 /* What is out, column by column: the steps that have not come of each origin before the newest. */
@@ -118,10 +140,11 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
     if (young(m, p) || any == 0)
         return;
     staked(m, p, out);
+    const double shared = ramp(deviations_of(m, m->shared[0], m->shared[1]), m->bank_shared);
     for (int64_t c = 0; c < C; c++) {
         const double still = stillness(m, c), usual = m->lost[c] / (double)p->seen;
         const double own = m->bank_allowed * m->lost[c] + m->bank_start * usual + m->earned[c];
-        const double bank = own + lent(m, c, still, usual) - out[c];
+        const double bank = own + lent(m, c, still, usual, shared) - out[c];
         const double most = total[c] > m->peak[c] ? total[c] : m->peak[c];
         const double free = most <= bank ? 1.0 : bank > 0 ? bank / most : 0.0;
         m->free[c] = is_wild(m, p, 0, c) ? 1.0 : free;
