@@ -11,10 +11,8 @@ from natsr.experts.ledger import (
     ALLOWED,
     BESIDE,
     BROUGHT,
-    LARGE,
-    LEARNED,
-    LEFT,
-    LOAN,
+    LONG,
+    NEAREST,
     SHARED,
     START,
     SURE,
@@ -54,7 +52,7 @@ def excess(rows: Array, given: Array) -> Array:
     own, lost = np.abs(rows[1:] - given[:-1]), changes.cumsum(0)
     usual = np.maximum.accumulate((lost / np.arange(2, len(rows) + 1)[:, None])[YOUNG - 1 :])
     more = (own - changes)[YOUNG + 1 :].cumsum(0)
-    return np.asarray((more - ALLOWED * lost[YOUNG + 1 :] - START * usual[2:]) / np.maximum(lost[YOUNG + 1 :], 1e-9))
+    return np.asarray((more - ALLOWED * lost[YOUNG + 1 :] - START[0] * usual[2:]) / np.maximum(lost[YOUNG + 1 :], 1e-9))
 
 
 def bursts(seed: int) -> Array:
@@ -130,7 +128,7 @@ def test_what_is_out_is_counted_until_it_has_come() -> None:
         ledger.stake(past, np.full((3, 1), 0.1), out)
         out[number % 4] = ledger.free * 0.1
         stakes.append(float(ledger.free[0]))
-    bank = (ALLOWED + START / past.seen) * 100.0
+    bank = (ALLOWED + START[1] / past.seen) * 100.0
     assert 0.3 * stakes[-1] * (1 + 2 / 3 + 1 / 3) == pytest.approx(min(bank, 0.6), rel=0.25)
 
 
@@ -142,21 +140,19 @@ def test_a_warm_up_is_forgiven_and_remembered_a_little() -> None:
     allowed = 100 * ALLOWED  # what was allowed in it is gone
     np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [-allowed, 0.2 - allowed])
     np.testing.assert_allclose(np.asarray(accounts["gained"], dtype=np.float64), [-5.0, 50.0])  # that is no debt
-    np.testing.assert_allclose(np.asarray(accounts["loan"], dtype=np.float64), LOAN * (1 - 100 / LEARNED))
     accounts["earned"][:] = (-5.0, 50.0)
     ledger.settle(10_000)
-    brought = BROUGHT * 100 / 10_000  # no more than two usual rows, however long it was
+    brought = BROUGHT * 100 / 10_000  # no more than a usual row, however long it was
     np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [-allowed, brought - allowed])
-    np.testing.assert_allclose(np.asarray(accounts["loan"], dtype=np.float64), LOAN * LEFT)
 
 
-def lent(horizon: int, moves: bool, part: float, deviations: float = 9.0, shared: float = -9.0) -> float:
+def lent(horizon: int, moves: bool, part: float, near: float = 9.0, shared: float = -9.0, far: float = 0.0) -> float:
     """What is lent, in usual rows, to a column of which this part of the last value's loss would have been gained.
 
-    And that is so many standard deviations of what would have been gained in rows that come in runs, and so many of
-    what would have been in all columns together.
+    And that is so many standard deviations of what would have been gained in rows that come in runs, by its nearest
+    steps, by those of all columns together and by all of its steps.
     """
-    ledger, past = Ledger((horizon, 1)), Past(1, 4 + horizon, horizon)
+    ledger, past, run = Ledger((horizon, 1)), Past(1, 4 + horizon, horizon), min(NEAREST, horizon)
     for number in range(1000):
         past.push(np.array([float(number % 2) if moves else float(number % 500 == 0)]))
         if number > horizon:
@@ -166,34 +162,55 @@ def lent(horizon: int, moves: bool, part: float, deviations: float = 9.0, shared
         past.push(np.ones(1))
     accounts, rows = ledger.arrays(), float(past.seen)
     accounts["lost"][:], accounts["gained"][:] = rows, part * rows
-    accounts["squares"][:] = (part * rows / deviations) ** 2 / horizon
-    accounts["shared"][:] = (shared, 1 / horizon)
+    accounts["squares"][:] = (part * rows / far) ** 2 / horizon if far else 1e30
+    accounts["near"][:], accounts["shared"][:] = [[near], [1 / run]], (shared, 1 / run)
     wanted, out = past.last(1) + np.full((horizon, 1), 1e6), np.zeros((horizon + 1, horizon, 1))
     out[:] = past.last(1)  # nothing is out
-    accounts["earned"][:] = -(ALLOWED * rows + START)  # and nothing is there
+    accounts["earned"][:] = -(ALLOWED * rows + START[horizon > 1])  # and nothing is there
     ledger.stake(past, wanted, out)
     return float(ledger.free[0]) * horizon * 1e6
 
 
-def test_who_would_have_gained_clearly_is_lent_to_and_others_a_little_far_ahead() -> None:
-    assert lent(1, moves=True, part=0.02) == 0 == lent(1, moves=True, part=-0.5)
-    assert lent(1, moves=True, part=0.4) == pytest.approx(TRUST * 400, rel=0.03)
-    assert lent(1, moves=False, part=0.4) == 0, "a coin's toss is no proof"
-    assert lent(24, moves=True, part=0.02) == pytest.approx(LOAN * 24, rel=0.01)
-    assert lent(24, moves=True, part=0.0001) == pytest.approx(23 * 0.1, rel=0.03)
-    assert lent(24, moves=True, part=0.4) == pytest.approx(TRUST * 400, rel=0.03)
-    assert lent(24, moves=True, part=-0.5) == 0
-    for still in (False, True):
-        whole = lent(24, moves=not still, part=0.4)
-        assert lent(24, not still, 0.4, deviations=LARGE[0]) == 0, "that is no more than chance"
-        assert lent(24, not still, 0.4, deviations=sum(LARGE) / 2) == pytest.approx(whole / 2, rel=0.03)
-        whole = lent(24, moves=not still, part=0.15)
-        assert lent(24, not still, 0.15, deviations=SURE[0]) == 0, "so little is more often chance"
-        assert lent(24, not still, 0.15, deviations=sum(SURE) / 2) == pytest.approx(whole / 2, rel=0.03)
-        assert lent(24, not still, 0.15, SURE[0], shared=SHARED[1]) == pytest.approx(whole), "the others vouch for it"
-        assert lent(24, not still, 0.15, SURE[0], shared=sum(SHARED) / 2) == pytest.approx(whole / 2, rel=0.03)
-        assert lent(24, not still, 0.15, sum(BESIDE) / 2, shared=9.0) == pytest.approx(whole / 2, rel=0.03)
-    assert lent(24, moves=False, part=0.4) == pytest.approx(23 * 400, rel=0.03)
+def middle(ends: tuple[float, float]) -> float:
+    return sum(ends) / 2
+
+
+@pytest.mark.parametrize("horizon", [1, 24])
+def test_who_would_have_gained_clearly_is_lent_to(horizon: int) -> None:
+    assert lent(horizon, moves=True, part=0.02) == 0 == lent(horizon, moves=True, part=-0.5)
+    assert lent(horizon, moves=True, part=0.4) == pytest.approx(TRUST * 400, rel=0.03)
+    assert lent(horizon, moves=False, part=0.4) == pytest.approx((horizon - 1) * 400, rel=0.03), "one toss is no proof"
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_what_is_no_more_than_chance_is_not_lent_on(moves: bool) -> None:
+    whole = lent(24, moves, 0.4)
+    assert whole > 0 == lent(24, moves, 0.4, near=SURE[0])
+    assert lent(24, moves, 0.4, middle(SURE)) == pytest.approx(whole / 2, rel=0.03)
+    assert lent(24, moves, 0.4, SURE[0], shared=SHARED[1]) == pytest.approx(whole), "the others vouch for it"
+    assert lent(24, moves, 0.4, SURE[0], shared=middle(SHARED)) == pytest.approx(whole / 2, rel=0.03)
+    assert lent(24, moves, 0.4, middle(BESIDE), shared=9.0) == pytest.approx(whole / 2, rel=0.03)
+    assert lent(24, moves, 0.4, BESIDE[0], shared=9.0) == 0, "its own nearest steps say that they do not hold for it"
+    assert lent(24, moves, 0.4, -9.0, far=LONG[1]) == pytest.approx(whole, rel=0.03), "rows far ahead are enough"
+    assert lent(24, moves, 0.4, -9.0, far=middle(LONG)) == pytest.approx(whole / 2, rel=0.03)
+
+
+def test_the_nearest_steps_are_those_that_tell_and_what_they_said_long_ago_fades() -> None:
+    """A mixture that is right eight rows ahead and wrong further on, and then the other way about."""
+    horizon, rows = 12, np.cumsum(np.random.default_rng(0).standard_normal((4000, 1)), 0)
+    ledger, past = Ledger((horizon, 1)), Past(1, 40, horizon)
+    for number, row in enumerate(rows):
+        past.push(row)
+        if number <= horizon:
+            continue
+        last, ahead = past.last(horizon, 1)[::-1], np.arange(horizon)[:, None] < NEAREST
+        right = ahead if number < 1000 else ~ahead
+        mixture = np.where(right, row, 2 * last - row)
+        ledger.take(past, mixture, last, np.broadcast_to(row, (horizon, 1)))
+        near, squares = np.asarray(ledger.arrays()["near"], np.float64)[:, 0]
+        if number in (999, 3999):
+            assert (near > 0) == (number == 999) and abs(near) > np.sqrt(NEAREST * squares)
+    assert float(ledger.arrays()["gained"][0]) != 0
 
 
 def test_a_wild_value_fills_and_empties_no_account() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from natsr.auto import Budget, panel
 from natsr.evaluate import evaluate
 from natsr.experts.jumps import Jumps
-from natsr.experts.ledger import LEFT, LOAN
+from natsr.experts.ledger import NEAREST
 from natsr.forecasters.pool import Pool
 from natsr.recipes import make
 from natsr.streams import Windows, steps
@@ -127,7 +127,6 @@ def test_a_state_from_before_there_was_a_mixture_by_all_that_was_lost_is_carried
     window = Windows(rows, TASK, 0, 400).window(199)
     assert torch.equal(other.forecast(window).mean, auto.forecast(window).mean)
     assert sum(other.weights().values()) == pytest.approx(1)
-    assert (other._panel._ledger.arrays()["loan"] == LEFT * LOAN).all()
     mixture = other._panel.mixture.arrays()
     second, first = (torch.as_tensor(mixture[name]) for name in ("second_weights", "first_5_loss"))
     assert float(second[5, 0, 0]) == 0 == float(first.abs().sum())
@@ -137,15 +136,21 @@ def test_a_state_from_before_there_was_a_mixture_by_all_that_was_lost_is_carried
     assert float(first.min()) > 0, "from now on it counts"
 
 
-def test_a_state_from_before_columns_vouched_for_each_other_is_carried_on() -> None:
+def test_a_state_from_before_the_nearest_steps_told_how_sure_a_gain_is_is_carried_on() -> None:
+    """As sure as it was by all steps, and with no loan."""
     rows, auto, other = rows_of(wave(400)), Pool(TASK, panel), Pool(TASK, panel)
     auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
     other.load_state_dict(of_format_11(auto.state_dict()))
     both = {"as it was": other, "as it is": auto}
-    shared = other._panel._ledger.arrays()["shared"]
-    assert not shared.any() and auto._panel._ledger.arrays()["shared"].all()
+    accounts = {name: np.asarray(values, np.float64) for name, values in other._panel._ledger.arrays().items()}
+    gained, squares = accounts["gained"], accounts["squares"]
+    deviations = gained / np.sqrt(TASK.horizon * squares)
+    run = min(NEAREST, TASK.horizon)
+    np.testing.assert_allclose(accounts["near"][0] / np.sqrt(run * accounts["near"][1]), deviations)
+    assert "loan" not in accounts and not accounts["shared"].any() and deviations.min() > 0
     scores = evaluate(both, rows, TASK, start=200, stop=400, intervals=False)
-    assert scores["as it was"].mae == pytest.approx(scores["as it is"].mae, rel=0.01) and shared.all()
+    assert scores["as it was"].mae == pytest.approx(scores["as it is"].mae, rel=0.01)
+    assert other._panel._ledger.arrays()["shared"].all(), "from now on they are asked"
 
 
 def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on() -> None:
@@ -167,10 +172,11 @@ def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on()
 
 
 def of_format_11(state: State) -> State:
-    """A state as it was in format 11: nobody asks how sure a gain of all columns together is."""
+    """A state as it was in format 11: nobody asks the nearest steps how sure a gain is, and there are loans."""
     ledger = state["ledger"]
     assert isinstance(ledger, dict)
-    del ledger["shared"]
+    del ledger["shared"], ledger["near"]
+    ledger["loan"] = 0.35 * torch.ones_like(torch.as_tensor(ledger["lost"]))
     return state
 
 

@@ -38,7 +38,7 @@ class Blend:
         made = self._made = Blending(experts, horizon, channels, len(arrays["waiting"]), layers)
         made.rules = address(self._rules)
         made.choices, made.near, made.total = len(guard.SHARES), aggregate.NEAR, mixture.total
-        made.kept = mixture.kept
+        made.kept, made.nearest = mixture.kept, min(ledger.NEAREST, horizon)
         room = {
             "forecasts": (experts, horizon, channels),
             "answers": (mixture.kept, horizon, channels),
@@ -75,7 +75,7 @@ class Blend:
             "hint_ridge": correct.RIDGE,
             "hint_least": correct.LEAST,
             "bank_allowed": ledger.ALLOWED,
-            "bank_start": ledger.START,
+            "bank_start": ledger.start_of(horizon),
             "bank_fade": ledger.FADE,
             "bank_young": ledger.YOUNG,
             "bank_still": ledger.stillness_of(horizon)[0],
@@ -83,8 +83,9 @@ class Blend:
             "bank_trust": ledger.TRUST,
             "bank_far": FAR,
             "bank_least": ledger.LEAST,
+            "bank_memory": ledger.MEMORY,
         }
-        ramps = ("clear", "sure", "shared", "beside", "large", "part")
+        ramps = ("clear", "sure", "shared", "beside", "long")
         ends = {f"bank_{name}": getattr(ledger, name.upper()) for name in ramps}
         for name, number in {**numbers, **ends}.items():
             setattr(made, name, number)

@@ -20,22 +20,23 @@ well, would have to wait for hundreds of rows. Much may be lent to whoever *woul
 followed all the time, for that is no chance:
 
 - where the mixture would have been clearly better than the last value, twice what it would have gained;
-- further ahead than one row as much as it would have gained, up to a third of all that is out when all is staked, and a
-  quarter of that after a warm-up;
 - a column that stands still in the main (`stillness`: in nine rows of ten, say, or all but still beside what it does in
   the tenth) `H - 1` times what would have been gained, and nothing else. One row ahead that is nothing: there are few
   tosses, and so its error in all is never more than that of the last value, a five-hundredth and that row, whatever
   comes, as long as it stands still in the main. Further ahead a burst is over whichever way it falls.
 
 Forecasts of many rows err together for as many, so on a short walk it is soon by chance that much would have been
-gained. So all of this is lent as far as it is no chance. How many standard deviations would have been gained, those of
-rows which come in runs of `H`, is asked in three ways, and the best answer counts:
+gained. So all of this is lent as far as it is no chance, and the nearest steps tell soonest: in a hundred rows there
+are four runs of 24 rows, and twelve of eight. How many standard deviations would have been gained, those of rows which
+come in runs, is asked in three ways, and the best answer counts:
 
-- by the column itself: nothing up to 1.5, all from 3 on;
-- by all columns together, each in its usual rows: nothing up to 1, all from 3 on, of what the column itself has from 0
-  to 1 for. What holds for six columns is no chance in the seventh;
-- where a fifth to three tenths of what the last value has lost would have been gained, which a walk seldom pretends:
-  from 0.7 to 1.4 by the column itself.
+- by the nearest eight steps of the column: nothing up to 1, all from 1.5 on;
+- by those of all columns together, each in its usual rows: nothing up to half a deviation, all from 2 on, as far as the
+  column's own do not speak against it (all from 0 on, nothing below -1). What holds for six columns is no chance in the
+  seventh;
+- by all steps of the column: nothing up to 2, all from 3 on, for streams of which the next rows tell nothing.
+
+What the nearest steps have brought fades by a thousandth with each row: a mixture that began badly is soon believed.
 
 A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
@@ -45,36 +46,33 @@ it. What it says then is no proof of anything, so what would have come of it is 
 is paid for as any other stake, and remembered as no more than the largest that is not wild.
 
 The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, what was
-gained in it counts up to a five-hundredth, but no more than two usual rows, and what is allowed begins anew.
+gained in it counts up to a five-hundredth, but no more than a usual row, and what is allowed begins anew.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import numpy.typing as npt
 
 from natsr.experts.past import FAR, LARGEST, Array, Arrays, Past
 
-#: What may be lost to the last value, relative to what it loses, and in usual rows of that.
-ALLOWED, START = 0.002, 1.0
+#: What may be lost to the last value, relative to what it loses, and in usual rows of that: one row ahead, and further
+#: ahead, where a row has as many labels as there are steps.
+ALLOWED, START = 0.002, (1.0, 0.5)
 #: What is kept of the gains of a warm-up at most, relative to what the last value has lost in it, and in usual rows.
-CARRIED, BROUGHT = 0.002, 2.0
+CARRIED, BROUGHT = 0.002, 1.0
 #: What is left one row later of the largest stake.
 FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
-YOUNG = 30
-#: What is lent further ahead than one row to a column that moves, in usual rows of what the last value loses and steps;
-#: the part of it that is left after a warm-up of so many rows.
-LOAN, LEFT, LEARNED = 0.35, 0.25, 800
+YOUNG = 20
 #: From the first to the second part of what the last value has lost, what would have been gained is the clearer; so
 #: many times that is lent where it is clear.
 CLEAR, TRUST = (0.03, 0.1), 2.0
+#: The steps that tell soonest, and what is left one row later of what they have brought.
+NEAREST, MEMORY = 8, 0.999
 #: From the first to the second number of standard deviations what would have been gained is the less likely chance: by
-#: the column itself; by all columns together, and the column beside them; by the column where a large part of what the
-#: last value has lost would have been gained, and how large.
-SURE, SHARED, BESIDE, LARGE, PART = (1.5, 3.0), (1.0, 3.0), (0.0, 1.0), (0.7, 1.4), (0.2, 0.3)
+#: the column's nearest steps; by those of all columns, and the column's own beside them; by all steps of the column.
+SURE, SHARED, BESIDE, LONG = (1.0, 1.5), (0.5, 2.0), (-1.0, 0.0), (2.0, 3.0)
 #: What stands for no deviation at all.
 LEAST = 1e-300
 #: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
@@ -84,6 +82,11 @@ STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 def stillness_of(horizon: int) -> tuple[float, float]:
     """Up to where a column stands still in the main, and from where on it moves."""
     return (STILL[0], MOVING[0]) if horizon == 1 else (STILL[1], MOVING[1])
+
+
+def start_of(horizon: int) -> float:
+    """Usual rows that may be lost to begin with."""
+    return START[0] if horizon == 1 else START[1]
 
 
 def ramp(value: Array, ends: tuple[float, float]) -> Array:
@@ -108,8 +111,8 @@ class Ledger:
         self._earned = np.zeros(channels)  # by the forecasts over the last value
         self._gained = np.zeros(channels)  # by the mixture over the last value, had it been followed
         self._squares = np.zeros(channels)  # of what would have been gained, row by row
-        self._shared = np.zeros(2)  # gained in all columns, each in its usual rows; the squares of that, row by row
-        self._loan = np.full(channels, LOAN)  # what is lent, in usual rows and steps
+        self._near = np.zeros((2, channels))  # the same of the nearest steps, of late: gained, and the squares
+        self._shared = np.zeros(2)  # and of those of all columns together, each in its usual rows
         self._peak = np.zeros(channels)  # the largest stake of late
         self._changes = np.zeros((3, channels))  # from row to row: how many, their sum, and that of their roots
         self.free = np.ones(channels)
@@ -118,7 +121,6 @@ class Ledger:
         """A warm-up of so many rows is over."""
         np.clip(self._earned, 0.0, min(CARRIED, BROUGHT / max(rows, 1)) * self._lost, out=self._earned)
         self._earned -= ALLOWED * self._lost
-        self._loan[:] = LOAN * max(LEFT, 1 - rows / LEARNED)
 
     def take(self, past: Past, mixture: Array, given: Array, truth: Array) -> None:
         """The newest row is there: what each step of what was forecast of it has brought.
@@ -139,32 +141,30 @@ class Ledger:
         earned = np.where(paid, np.abs(held[0]) - np.abs(held[1]), 0.0).sum(0)
         self._lost += lost
         tame = np.abs(mixture - last) <= FAR * past.size()
-        gained = np.where(known & tame, np.abs(held[0]) - np.abs(held[2]), 0.0).sum(0)
+        steps = np.where(known & tame, np.abs(held[0]) - np.abs(held[2]), 0.0)
+        gained, near = steps.sum(0), steps[:NEAREST].sum(0)
         self._gained += gained
         self._squares += gained**2
         usual = self._lost / past.seen
-        together = np.where(usual > 0, gained / np.where(usual > 0, usual, 1.0), 0.0).sum()
-        self._shared += [together, together**2]
+        together = float(np.where(usual > 0, near / np.where(usual > 0, usual, 1.0), 0.0).sum())
+        for brought, newest in ((self._near, near), (self._shared, together)):
+            brought[0] = MEMORY * brought[0] + newest
+            brought[1] = MEMORY**2 * brought[1] + newest**2
         self._earned += earned
 
-    def _lent(self, still: Array, usual: Array) -> Array:
+    def _lent(self, still: Array) -> Array:
         """What may be staked beside what is there, `(C,)`."""
         gained = np.maximum(self._gained, 0.0)
-        many = (self._horizon - 1) * gained
-        loan = np.minimum(many, self._loan * self._horizon * usual)
-        part = gained / np.where(self._lost > 0, self._lost, 1.0)
-        clear = ramp(part, CLEAR)
-        sure = self._sure(gained, part)
-        lent: Array = sure * ((1 - still) * np.maximum(loan, clear * TRUST * gained) + still * many)
+        clear = ramp(gained / np.where(self._lost > 0, self._lost, 1.0), CLEAR)
+        lent: Array = self._sure() * ((1 - still) * clear * TRUST + still * (self._horizon - 1)) * gained
         return lent
 
-    def _sure(self, gained: Array, part: Array) -> Array:
+    def _sure(self) -> Array:
         """How far it is no chance that so much would have been gained, `(C,)`."""
-        deviations = gained / np.maximum(np.sqrt(self._horizon * self._squares), LEAST)
-        together, squares = self._shared.tolist()
-        shared = ramp(np.full_like(gained, together / max(math.sqrt(self._horizon * squares), LEAST)), SHARED)
-        large = ramp(part, PART) * ramp(deviations, LARGE)
-        return np.maximum(np.maximum(ramp(deviations, SURE), shared * ramp(deviations, BESIDE)), large)
+        run = min(NEAREST, self._horizon)
+        near, together = (_deviations(brought[0], brought[1], run) for brought in (self._near, self._shared))
+        most = np.maximum(ramp(near, SURE), ramp(together, SHARED) * ramp(near, BESIDE))
+        return np.maximum(most, ramp(_deviations(self._gained, self._squares, self._horizon), LONG))
 
     def stillness(self) -> Array:
         """1 for a column that stands still in the main, 0 for one that moves, `(C,)`.
@@ -193,7 +193,7 @@ class Ledger:
             self.free[:] = 1.0
             return
         still, usual = self.stillness(), self._lost / past.seen
-        bank = ALLOWED * self._lost + START * usual + self._earned + self._lent(still, usual)
+        bank = ALLOWED * self._lost + start_of(horizon) * usual + self._earned + self._lent(still)
         ago = np.arange(1, horizon)
         waits = np.arange(horizon)[:, None] >= ago[:, None, None]  # steps that have not come
         waits = waits & ~past.wild(horizon - 1, 1)[::-1, None]
@@ -205,8 +205,8 @@ class Ledger:
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
-        accounts = {"lost": self._lost, "earned": self._earned, "gained": self._gained, "loan": self._loan}
-        accounts |= {"squares": self._squares, "shared": self._shared}
+        accounts: Arrays = {"lost": self._lost, "earned": self._earned, "near": self._near, "shared": self._shared}
+        accounts |= {"gained": self._gained, "squares": self._squares}
         return accounts | {"peak": self._peak, "changes": self._changes, "free": self.free}
 
     @staticmethod
@@ -216,7 +216,18 @@ class Ledger:
         How still the columns stand is not known: as if they all moved, until they have shown it.
         """
         last, mixture = loss[0].sum(0), loss[4].sum(0)
-        accounts = {"lost": last, "earned": np.zeros_like(last), "gained": last - mixture, "shared": np.zeros(2)}
-        changes, loan = np.ones((3, len(last))), np.full_like(last, LEFT * LOAN)
-        accounts |= {"loan": loan, "squares": np.zeros_like(last), "peak": np.zeros_like(last)}
-        return accounts | {"changes": changes, "free": np.ones_like(last)}
+        none, gained = np.zeros_like(last), last - mixture
+        accounts: Arrays = {"lost": last, "earned": none, "gained": gained, "squares": none.copy(), "peak": none.copy()}
+        accounts["near"], accounts["shared"] = near_of(gained, none, loss.shape[1]), np.zeros(2)
+        accounts["changes"], accounts["free"] = np.ones((3, len(last))), np.ones_like(last)
+        return accounts
+
+
+def near_of(gained: Array, squares: Array, horizon: int) -> Array:
+    """What the nearest steps have brought, `(2, C)`, where it is only known of all steps: as sure as that."""
+    return np.stack([gained, squares * horizon / min(NEAREST, horizon)])
+
+
+def _deviations(gained: Array, squares: Array, run: int) -> Array:
+    """How many standard deviations that is where rows come in runs."""
+    return np.asarray(gained / np.maximum(np.sqrt(run * squares), LEAST))

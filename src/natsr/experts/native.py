@@ -167,18 +167,20 @@ class Blending(ctypes.Structure):
 
     kept: int
     _fields_: ClassVar[Fields] = [
-        *_fields(_I, "experts horizon channels slots layers kept total choices near"),
+        *_fields(_I, "experts horizon channels slots layers kept total choices near nearest"),
         *_fields(_P, "rules now waiting mixed guarded ready square errors reach loss share change changes shares"),
         *_fields(_P, "recent readiness hint_error hint_cross hint_square hint_loss hint_count"),
-        *_fields(_P, "lost earned gained_of squares shared loan peak moves free forecasts answers gained singles work"),
+        *_fields(
+            _P, "lost earned gained_of squares nears shared peak moves free forecasts answers gained singles work"
+        ),
         *_fields(_D, "tiny noise mix_wild mix_rate mix_young power_pace power_far power_barely"),
         *_fields(_D, "total_beyond"),
         *_fields(_D, "fade proof doubt guard_wild guard_rate guard_young guard_recent guard_most guard_barely"),
         *_fields(_D, "error_rate error_wild error_young error_least far reach_fade largest"),
         *_fields(_D, "hint_fade hint_wild hint_ridge hint_least"),
         *_fields(_D, "bank_allowed bank_start bank_fade bank_young bank_still bank_moving bank_trust"),
-        *_fields(_D * 2, "bank_clear bank_sure bank_shared bank_beside bank_large bank_part"),
-        *_fields(_D, "bank_far bank_least guard_tamed"),
+        *_fields(_D * 2, "bank_clear bank_sure bank_shared bank_beside bank_long"),
+        *_fields(_D, "bank_far bank_least bank_memory guard_tamed"),
     ]
 
 

@@ -177,8 +177,8 @@ class Panel:
             arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
             arrays |= {"recent": held["recent"], "readiness": held["ready"]}
             bank = self._ledger.arrays()
-            arrays |= {"gained_of": bank["gained"], "moves": bank["changes"]}
-            arrays |= {name: bank[name] for name in ("lost", "earned", "squares", "shared", "loan", "peak", "free")}
+            arrays |= {"gained_of": bank["gained"], "moves": bank["changes"], "nears": bank["near"]}
+            arrays |= {name: bank[name] for name in ("lost", "earned", "squares", "shared", "peak", "free")}
             arrays |= {f"hint_{name}": values for name, values in self._correction.arrays().items()}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "error_least": FLOOR}
             limits |= {"far": FAR, "reach_fade": FADE}

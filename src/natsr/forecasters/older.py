@@ -6,7 +6,7 @@ in format 5 nobody watched for another regime; in format 6 there were no medians
 by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
 in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word,
 there were no mixtures by the losses of each step, and rows that are wild beyond all bounds were not counted; in format
-11 nobody asked how sure a gain of all columns together is.
+11 nobody asked what the nearest steps and all columns together say of a gain.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from natsr.experts.analogs import Analogs
-from natsr.experts.ledger import LEFT, LOAN, Ledger
+from natsr.experts.ledger import Ledger, near_of
 from natsr.experts.panel import Panel
 from natsr.experts.past import Array
 from natsr.types import State, StateError
@@ -80,15 +80,19 @@ def _guarded(state: State, panel: Panel) -> State:
 def _accounted(state: State) -> State:
     """Up to format 8 nobody kept account of stakes, then nothing was lent, and then nobody asked how sure a gain is.
 
-    As if a warm-up had just been over, and as if all gains so far had been sure. Up to format 11 nobody asked how sure
-    those of all columns together are: as if there had been none.
+    As if a warm-up had just been over, and as if all gains so far had been sure. Up to format 11 nobody asked what the
+    nearest steps say of that: as if they had said what all of them did, and the columns together nothing.
     """
     guard, bank = state.get("guard"), state.get("ledger")
-    lost = bank.get("lost") if isinstance(bank, dict) else None
-    if isinstance(bank, dict) and isinstance(lost, Tensor):
-        later: State = {"loan": torch.full_like(lost, LEFT * LOAN), "squares": torch.zeros_like(lost)}
-        later |= {"shared": torch.zeros(2, dtype=torch.float64)}
-        return {**state, "ledger": {**later, **bank}}
+    lost, gained = (bank.get(name) if isinstance(bank, dict) else None for name in ("lost", "gained"))
+    if isinstance(bank, dict) and isinstance(lost, Tensor) and isinstance(gained, Tensor):
+        squares, now = bank.get("squares", torch.zeros_like(lost)), state.get("panel")
+        guarded = now.get("guarded") if isinstance(now, dict) else None
+        horizon = guarded.shape[1] if isinstance(guarded, Tensor) and guarded.ndim == 3 else 1
+        later: State = {"squares": squares, "shared": torch.zeros(2, dtype=torch.float64)}
+        if isinstance(squares, Tensor):
+            later["near"] = torch.from_numpy(near_of(gained.cpu().numpy(), squares.cpu().numpy(), horizon))
+        return {**state, "ledger": {**later, **{name: value for name, value in bank.items() if name != "loan"}}}
     loss = guard.get("loss") if isinstance(guard, dict) else None
     if "ledger" in state or not isinstance(loss, Tensor) or loss.ndim != 3:
         return state

@@ -122,7 +122,7 @@ typedef struct {
 
 /* natsr.experts.panel, with its guard and its mixtures. */
 typedef struct {
-    int64_t experts, horizon, channels, slots, layers, kept, total, choices, near;
+    int64_t experts, horizon, channels, slots, layers, kept, total, choices, near, nearest;
     const poly *rules;               /* K, the one that mixes them and, with a total, who has the last word */
     double *now;                     /* (E, H, C) */
     float *waiting, *mixed;          /* (slots, E, H, C), (slots, kept, H, C) */
@@ -133,7 +133,8 @@ typedef struct {
     const double *shares;
     double *recent, *readiness; /* of the guard: (2, C), (C) */
     double *hint_error, *hint_cross, *hint_square, *hint_loss, *hint_count; /* of natsr.experts.correct: (H, C), three times, (2, C), (1) */
-    double *lost, *earned, *gained_of, *squares, *shared, *loan, *peak, *moves, *free; /* of natsr.experts.ledger: (C) each, shared (2), moves (3, C) */
+    double *lost, *earned, *gained_of, *squares; /* of natsr.experts.ledger: (C) each */
+    double *nears, *shared, *peak, *moves, *free; /* and: (2, C), (2), (C), (3, C), (C) */
     float *forecasts, *answers, *gained, *singles; /* room: (E, H, C), (kept, H, C), (E, H, C), (6, H + 2 near, C) */
     double *work;                                  /* (7, H, C) */
     double tiny, noise, mix_wild, mix_rate, mix_young;
@@ -142,8 +143,8 @@ typedef struct {
     double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
     double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_trust;
-    double bank_clear[2], bank_sure[2], bank_shared[2], bank_beside[2], bank_large[2], bank_part[2];
-    double bank_far, bank_least, guard_tamed;
+    double bank_clear[2], bank_sure[2], bank_shared[2], bank_beside[2], bank_long[2];
+    double bank_far, bank_least, bank_memory, guard_tamed;
 } blending;
 
 int is_wild(const blending *m, const past *p, int64_t back, int64_t c);

@@ -29,6 +29,13 @@ static double stillness(const blending *m, int64_t c)
     return still < 0 ? 0 : still > 1 ? 1 : still;
 }
 
+/* What the nearest steps have brought, of late: the sum, and the squares after so many numbers. */
+static void bring(const blending *m, double *brought, int64_t after, double newest)
+{
+    brought[0] = m->bank_memory * brought[0] + newest;
+    brought[after] = m->bank_memory * m->bank_memory * brought[after] + newest * newest;
+}
+
 /* What each step of what was forecast of the newest row has brought. */
 void ledger_take(const blending *m, const past *p, const float *mixed, const double *given, const double *truth)
 {
@@ -40,9 +47,9 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
         m->moves[C + c] += known ? change : 0.0;
         m->moves[2 * C + c] += known ? sqrt(change) : 0.0;
     }
-    double *gained = m->work + 3 * H * C, together = 0; /* with this row, (C), and in all */
+    double *gained = m->work + 3 * H * C, *near = gained + C, together = 0; /* with this row, (C), and in all */
     for (int64_t c = 0; c < C; c++)
-        gained[c] = 0;
+        gained[c] = near[c] = 0;
     for (int64_t h = 0; h < H; h++) {
         const double *last = p->raw + (p->end - 2 - h) * C;
         for (int64_t c = 0; c < C; c++) {
@@ -51,8 +58,11 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
                 continue;
             const double lost = apart(truth[i], last[c], m->largest);
             m->lost[c] += lost;
-            if (fabs((double)mixed[i] - last[c]) <= m->bank_far * sqrt(p->square[c]))
-                gained[c] += lost - apart(truth[i], (double)mixed[i], m->largest);
+            if (fabs((double)mixed[i] - last[c]) <= m->bank_far * sqrt(p->square[c])) {
+                const double more = lost - apart(truth[i], (double)mixed[i], m->largest);
+                gained[c] += more;
+                near[c] += h < m->nearest ? more : 0;
+            }
             if ((double)(p->seen - 1 - h) > m->bank_young + (double)H) /* and its stake was not free */
                 m->earned[c] += lost - apart(truth[i], given[i], m->largest);
         }
@@ -61,10 +71,10 @@ void ledger_take(const blending *m, const past *p, const float *mixed, const dou
         m->gained_of[c] += gained[c];
         m->squares[c] += gained[c] * gained[c];
         const double usual = m->lost[c] / (double)p->seen;
-        together += usual > 0 ? gained[c] / usual : 0;
+        together += usual > 0 ? near[c] / usual : 0;
+        bring(m, m->nears + c, C, near[c]);
     }
-    m->shared[0] += together;
-    m->shared[1] += together * together;
+    bring(m, m->shared, 1, together);
 }
 
 /* 0 up to the first end, 1 from the second on. */
@@ -74,30 +84,29 @@ INLINE double ramp(double value, const double *ends)
     return share < 0 ? 0 : share > 1 ? 1 : share;
 }
 
-static double deviations_of(const blending *m, double gained, double squares)
+/* How many standard deviations that is where rows come in runs. */
+static double deviations(const blending *m, double gained, double squares, int64_t run)
 {
-    const double deviation = sqrt((double)m->horizon * squares);
+    const double deviation = sqrt((double)run * squares);
     return gained / (deviation > m->bank_least ? deviation : m->bank_least);
 }
 
 /* How far it is no chance that so much would have been gained. */
-static double sure(const blending *m, int64_t c, double gained, double part, double shared)
+static double sure(const blending *m, int64_t c, double shared)
 {
-    const double deviations = deviations_of(m, gained, m->squares[c]);
-    const double alone = ramp(deviations, m->bank_sure), beside = shared * ramp(deviations, m->bank_beside);
-    const double large = ramp(part, m->bank_part) * ramp(deviations, m->bank_large);
+    const double near = deviations(m, m->nears[c], m->nears[m->channels + c], m->nearest);
+    const double alone = ramp(near, m->bank_sure), beside = shared * ramp(near, m->bank_beside);
+    const double far = ramp(deviations(m, m->gained_of[c], m->squares[c], m->horizon), m->bank_long);
     const double most = alone > beside ? alone : beside;
-    return most > large ? most : large;
+    return most > far ? most : far;
 }
 
 /* What may be staked beside what is there. */
-static double lent(const blending *m, int64_t c, double still, double usual, double shared)
+static double lent(const blending *m, int64_t c, double still, double shared)
 {
-    const double H = (double)m->horizon, gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
-    const double many = (H - 1) * gained, most = m->loan[c] * H * usual, loan = many < most ? many : most;
-    const double part = gained / (m->lost[c] > 0 ? m->lost[c] : 1.0);
-    const double trust = ramp(part, m->bank_clear) * m->bank_trust * gained;
-    return sure(m, c, gained, part, shared) * ((1 - still) * (loan > trust ? loan : trust) + still * many);
+    const double gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
+    const double clear = ramp(gained / (m->lost[c] > 0 ? m->lost[c] : 1.0), m->bank_clear);
+    return sure(m, c, shared) * ((1 - still) * clear * m->bank_trust + still * (double)(m->horizon - 1)) * gained;
 }
 
 /* What is out, column by column: the steps that have not come of each origin before the newest. */
@@ -140,11 +149,11 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
     if (young(m, p) || any == 0)
         return;
     staked(m, p, out);
-    const double shared = ramp(deviations_of(m, m->shared[0], m->shared[1]), m->bank_shared);
+    const double shared = ramp(deviations(m, m->shared[0], m->shared[1], m->nearest), m->bank_shared);
     for (int64_t c = 0; c < C; c++) {
         const double still = stillness(m, c), usual = m->lost[c] / (double)p->seen;
         const double own = m->bank_allowed * m->lost[c] + m->bank_start * usual + m->earned[c];
-        const double bank = own + lent(m, c, still, usual, shared) - out[c];
+        const double bank = own + lent(m, c, still, shared) - out[c];
         const double most = total[c] > m->peak[c] ? total[c] : m->peak[c];
         const double free = most <= bank ? 1.0 : bank > 0 ? bank / most : 0.0;
         m->free[c] = is_wild(m, p, 0, c) ? 1.0 : free;
