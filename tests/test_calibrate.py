@@ -447,6 +447,25 @@ def test_a_state_from_before_there_was_a_second_opinion_goes_on_without(monkeypa
     assert share(newer).any()
 
 
+@pytest.mark.parametrize("stop", [300, 503, 700])  # before the shorter ring was full, and after
+def test_a_state_from_before_that_kept_fewer_errors_goes_on_with_those(
+    stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, zero = Task(window=1, horizon=7, channels=3), np.zeros((7, 3))
+    with monkeypatch.context() as before:
+        before.setattr("natsr.empirical.ROWS", 500)
+        older, rows = trained(task, stop)
+    whole, newer = trained(task, stop)[0], Calibrator(task)
+    newer.load_state_dict(older.state_dict())
+    assert (newer.quantiles(zero) == older.quantiles(zero)).all()
+    feed([whole, newer], rows[:290])
+    errors = [np.sort(calibrator._empirical.errors)[..., : min(500, stop) + 290] for calibrator in (whole, newer)]
+    if stop < 500:
+        np.testing.assert_array_equal(errors[0], errors[1])
+    feed([whole, newer], rows[:600])
+    np.testing.assert_array_equal(np.sort(whole._empirical.errors), np.sort(newer._empirical.errors))
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_quantiles_never_cross_on_any_stream(seed: int) -> None:
     generator = np.random.default_rng([15, seed])

@@ -18,7 +18,7 @@ An interval end is `mean + unit * (median + (knot - median) * (factor * debt)^w)
   a whole holds again (the integral in "Conformal PID control").
 
 All this supposes errors that are some distribution times a size. Where they are not - nearly all of them zero and some
-far away, levels that jump - a *second opinion* is better: the quantiles of the last 500 errors as they are
+far away, levels that jump - a *second opinion* is better: the quantiles of the last 800 errors as they are
 (`natsr.empirical`). The quantiles that are issued lie between those of the two, by a share for each column that follows
 their losses and is zero until there is proof. Factor and debt widen the second opinion's outermost quantiles too, and
 are moved by what the mixture missed; the knots go on as if there were no second opinion.
@@ -38,8 +38,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
-from natsr.empirical import Empirical, Trust
+from natsr.empirical import Empirical, Trust, ring_of
 from natsr.scales import Mask, Scales, bounded, interpolation, student_density, student_quantile
 from natsr.state import into_arrays, of_arrays
 from natsr.types import OptionError, ShapeError, State, StateError, Task
@@ -60,7 +61,7 @@ NARROWEST, WIDEST = -0.1, 1.0  # its bounds
 PAYING = 250  # rows that the debt looks back on
 INTEREST = 2.0  # what a debt of one adds to the logarithm
 LEAST, MOST = -0.1, 0.6  # bounds of what it adds
-OUTER = (0.0, 0.2, 0.6, 1.0)  # powers of the factor and the debt
+OUTER = (0.0, 0.1, 0.4, 1.0)  # powers of the factor and the debt
 POWERS = (3, 3, 2, 1, 0, 1, 2, 3, 3)  # which of them each knot has
 PRIOR = 20  # errors that the first ones are weighed against: one alone would move the outer knots far
 #: Parts of a state that came later than others.
@@ -318,13 +319,24 @@ class Calibrator:
     def load_state_dict(self, state: State) -> None:
         """Go on, bit for bit, from what `state_dict` gave; what a state from before did not have begins anew."""
         fresh = Calibrator(self.task, self.probabilities, memory=self.memory)._arrays()
-        state = {**of_arrays({name: fresh[name] for name in LATER}), **state}
+        state = self._longer({**of_arrays({name: fresh[name] for name in LATER}), **state})
         rows = state.get("rows")
         if not isinstance(rows, int):
             raise StateError(f"rows is {rows!r}, expected a number; is this the state of a calibrator?")
         into_arrays(state, self._arrays(), "calibrator")
         self.scales.rows = rows
         self._units, self._mixed = None, bool(self._share.any())
+
+    def _longer(self, state: State) -> State:
+        """Up to format 11 fewer errors were kept for the second opinion."""
+        errors, place = state.get("lately"), state.get("lately_place")
+        if not (isinstance(errors, Tensor) and isinstance(place, Tensor) and errors.ndim == 3):
+            return state
+        rows = self._empirical.rows
+        if errors.shape[2] >= rows or place.shape != errors.shape[1:2]:
+            return state
+        longer = ring_of(errors.cpu().numpy(), place.cpu().numpy(), rows)
+        return {**state, **of_arrays(dict(zip(("lately", "lately_place"), longer, strict=True)))}
 
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {

@@ -22,8 +22,9 @@ from natsr.types import Task
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
+Errors = npt.NDArray[np.float32]
 
-ROWS = 500  # errors that are looked back on
+ROWS = 800  # errors that are looked back on
 NUMBERS = 4_000_000  # that are kept in all, where this does not leave fewer than `FEWEST` for each pair
 FEWEST = 48
 YOUNG = 41  # errors below which nothing is said: from here on one wild value does not reach the outer quantiles
@@ -100,6 +101,20 @@ class Empirical:
             self.errors[:, here, self.place[here]] = newest[:, here]
             self.place[here] += 1
         self.place %= self.rows
+
+
+def ring_of(errors: npt.NDArray[np.generic], place: npt.NDArray[np.generic], rows: int) -> tuple[Errors, Places]:
+    """A ring for so many errors with what is in a shorter one, and where its next error goes, for each column.
+
+    >>> errors, place = ring_of(np.array([[[3.0, 1.0, 2.0]]]), np.array([1]), 5)
+    >>> errors[0, 0].tolist(), place.tolist()
+    ([1.0, 2.0, 3.0, nan, nan], [3])
+    """
+    kept = errors.shape[2]
+    longer = np.full((*errors.shape[:2], rows), np.nan, dtype=np.float32)
+    for column, first in enumerate(place.tolist()):
+        longer[:, column, :kept] = np.roll(errors[:, column], -int(first), axis=1)
+    return longer, np.full_like(place, kept, dtype=np.int64)
 
 
 class Trust:
