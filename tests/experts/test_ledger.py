@@ -11,8 +11,10 @@ from natsr.experts.ledger import (
     ALLOWED,
     BESIDE,
     BROUGHT,
+    CARRIED,
     LONG,
     NEAREST,
+    RUNS,
     SHARED,
     START,
     SURE,
@@ -50,9 +52,10 @@ def excess(rows: Array, given: Array) -> Array:
     """By how much more than is allowed the answers have lost to the last value, over what that has lost, by row."""
     changes = np.abs(np.diff(rows, axis=0))
     own, lost = np.abs(rows[1:] - given[:-1]), changes.cumsum(0)
-    usual = np.maximum.accumulate((lost / np.arange(2, len(rows) + 1)[:, None])[YOUNG - 1 :])
-    more = (own - changes)[YOUNG + 1 :].cumsum(0)
-    return np.asarray((more - ALLOWED * lost[YOUNG + 1 :] - START[0] * usual[2:]) / np.maximum(lost[YOUNG + 1 :], 1e-9))
+    young = YOUNG[0] + 1
+    usual = np.maximum.accumulate((lost / np.arange(2, len(rows) + 1)[:, None])[young - 2 :])
+    lost, more = lost[young:], (own - changes)[young:].cumsum(0)
+    return np.asarray((more - ALLOWED * lost - START[0] * usual[2:]) / np.maximum(lost, 1e-9))
 
 
 def bursts(seed: int) -> Array:
@@ -104,21 +107,21 @@ def test_columns_that_move_pay_as_well_until_the_mixture_is_clearly_better(seed:
     noise = generator.standard_t(1.2, (ROWS, 1))  # the largest stakes are those after the largest values
     given, ledger = played(noise, np.zeros_like(noise))
     assert ledger.stillness()[0] == 0
-    np.testing.assert_array_equal(given[YOUNG + 50 :], 0.0)
+    np.testing.assert_array_equal(given[YOUNG[0] + 50 :], 0.0)
     assert played(bursts(0), bursts(0))[1].stillness()[0] == 1
 
 
 def test_what_is_out_is_counted_until_it_has_come() -> None:
     """Three rows ahead the same stake is out three times, and what is left of it each time is less."""
     past, ledger, out = Past(1, 20, 3), Ledger((3, 1)), np.zeros((4, 3, 1))
-    rows = np.zeros((YOUNG + 60, 1))
+    rows = np.zeros((YOUNG[1] + 60, 1))
     rows[::2] = 1.0
     for number, row in enumerate(rows):
         past.push(row)
         wanted = row + np.full((3, 1), 0.1)
         ledger.stake(past, wanted, out)
         out[number % 4] = part_of_the_way(row, wanted, ledger.free)
-        if past.seen <= YOUNG + 3:
+        if past.seen <= YOUNG[1] + 3:
             assert ledger.free[0] == 1
     assert ledger.free[0] == 0  # nobody has told the ledger that the last value has lost anything: there is nothing
     ledger.arrays()["lost"][:] = 100.0
@@ -138,11 +141,11 @@ def test_a_warm_up_is_forgiven_and_remembered_a_little() -> None:
     accounts["lost"][:], accounts["earned"][:], accounts["gained"][:] = 100.0, (-5.0, 50.0), (-5.0, 50.0)
     ledger.settle(100)
     allowed = 100 * ALLOWED  # what was allowed in it is gone
-    np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [-allowed, 0.2 - allowed])
+    np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [-allowed, 100 * CARRIED[0] - allowed])
     np.testing.assert_allclose(np.asarray(accounts["gained"], dtype=np.float64), [-5.0, 50.0])  # that is no debt
     accounts["earned"][:] = (-5.0, 50.0)
     ledger.settle(10_000)
-    brought = BROUGHT * 100 / 10_000  # no more than a usual row, however long it was
+    brought = BROUGHT[0] * 100 / 10_000  # no more than four usual rows, however long it was
     np.testing.assert_allclose(np.asarray(accounts["earned"], dtype=np.float64), [-allowed, brought - allowed])
 
 
@@ -193,6 +196,12 @@ def test_what_is_no_more_than_chance_is_not_lent_on(moves: bool) -> None:
     assert lent(24, moves, 0.4, BESIDE[0], shared=9.0) == 0, "its own nearest steps say that they do not hold for it"
     assert lent(24, moves, 0.4, -9.0, far=LONG[1]) == pytest.approx(whole, rel=0.03), "rows far ahead are enough"
     assert lent(24, moves, 0.4, -9.0, far=middle(LONG)) == pytest.approx(whole / 2, rel=0.03)
+    long = round(
+        1000 / (middle(RUNS) - 1)
+    )  # so that there have been as many runs of so many rows, with those after them
+    few = lent(long, moves, 0.4, -9.0, far=LONG[1])
+    assert few == pytest.approx(lent(long, moves, 0.4) / 2, rel=0.1), "few runs tell little"
+    assert lent(200, moves, 0.4, -9.0, far=9.0) == 0 < lent(200, moves, 0.4)
 
 
 def test_the_nearest_steps_are_those_that_tell_and_what_they_said_long_ago_fades() -> None:

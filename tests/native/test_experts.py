@@ -16,7 +16,7 @@ from natsr.experts.analogs import Analogs, Kind, Measure
 from natsr.experts.base import Group
 from natsr.experts.layouts import Everything, Lags, Neighbours, Own, Seasons, Turned, Waves
 from natsr.experts.least_squares import Knobs, Layout, LeastSquares
-from natsr.experts.ledger import YOUNG
+from natsr.experts.ledger import YOUNG, by_horizon
 from natsr.experts.network import OneStep, Style
 from natsr.experts.panel import Panel
 from natsr.experts.past import Arrays, Past
@@ -385,7 +385,7 @@ def test_accounts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, horiz
         take_over(ours, theirs)
         limited.append(np.asarray(theirs.arrays()["ledger"]["free"], dtype=np.float64) < 1)
     found = np.stack(limited)
-    assert not found[: YOUNG + horizon].any() and found[:, 2].any()
+    assert not found[: by_horizon(YOUNG, horizon) + horizon].any() and found[:, 2].any()
 
 
 class Still:

@@ -75,17 +75,17 @@ class Blend:
             "hint_ridge": correct.RIDGE,
             "hint_least": correct.LEAST,
             "bank_allowed": ledger.ALLOWED,
-            "bank_start": ledger.start_of(horizon),
+            "bank_start": ledger.by_horizon(ledger.START, horizon),
             "bank_fade": ledger.FADE,
-            "bank_young": ledger.YOUNG,
-            "bank_still": ledger.stillness_of(horizon)[0],
-            "bank_moving": ledger.stillness_of(horizon)[1],
+            "bank_young": ledger.by_horizon(ledger.YOUNG, horizon),
+            "bank_still": ledger.by_horizon(ledger.STILL, horizon),
+            "bank_moving": ledger.by_horizon(ledger.MOVING, horizon),
             "bank_trust": ledger.TRUST,
             "bank_far": FAR,
             "bank_least": ledger.LEAST,
             "bank_memory": ledger.MEMORY,
         }
-        ramps = ("clear", "sure", "shared", "beside", "long")
+        ramps = ("clear", "sure", "shared", "beside", "long", "runs")
         ends = {f"bank_{name}": getattr(ledger, name.upper()) for name in ramps}
         for name, number in {**numbers, **ends}.items():
             setattr(made, name, number)

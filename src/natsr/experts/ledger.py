@@ -34,7 +34,9 @@ come in runs, is asked in three ways, and the best answer counts:
 - by those of all columns together, each in its usual rows: nothing up to half a deviation, all from 2 on, as far as the
   column's own do not speak against it (all from 0 on, nothing below -1). What holds for six columns is no chance in the
   seventh;
-- by all steps of the column: nothing up to 2, all from 3 on, for streams of which the next rows tell nothing.
+- by all steps of the column, for streams of which the next rows tell nothing: nothing up to 1, all from 2 on, and
+  nothing in the first eight runs of as many rows as are forecast, all from the sixteenth on. Few runs tell little of
+  their deviation.
 
 What the nearest steps have brought fades by a thousandth with each row: a mixture that began badly is soon believed.
 
@@ -46,25 +48,30 @@ it. What it says then is no proof of anything, so what would have come of it is 
 is paid for as any other stake, and remembered as no more than the largest that is not wild.
 
 The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, what was
-gained in it counts up to a five-hundredth, but no more than a usual row, and what is allowed begins anew.
+gained in it counts up to a five-hundredth and a usual row (one row ahead two of these, and four rows), and what is
+allowed begins anew.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from natsr.experts.past import FAR, LARGEST, Array, Arrays, Past
 
+T = TypeVar("T")
+
 #: What may be lost to the last value, relative to what it loses, and in usual rows of that: one row ahead, and further
 #: ahead, where a row has as many labels as there are steps.
 ALLOWED, START = 0.002, (1.0, 0.5)
 #: What is kept of the gains of a warm-up at most, relative to what the last value has lost in it, and in usual rows.
-CARRIED, BROUGHT = 0.002, 1.0
+CARRIED, BROUGHT = (0.004, 0.002), (4.0, 1.0)
 #: What is left one row later of the largest stake.
 FADE = 0.99
 #: Rows whose stakes are free, beside `H`.
-YOUNG = 20
+YOUNG = (30, 20)
 #: From the first to the second part of what the last value has lost, what would have been gained is the clearer; so
 #: many times that is lent where it is clear.
 CLEAR, TRUST = (0.03, 0.1), 2.0
@@ -72,24 +79,21 @@ CLEAR, TRUST = (0.03, 0.1), 2.0
 NEAREST, MEMORY = 8, 0.999
 #: From the first to the second number of standard deviations what would have been gained is the less likely chance: by
 #: the column's nearest steps; by those of all columns, and the column's own beside them; by all steps of the column.
-SURE, SHARED, BESIDE, LONG = (1.0, 1.5), (0.5, 2.0), (-1.0, 0.0), (2.0, 3.0)
+SURE, SHARED, BESIDE, LONG = (1.0, 1.5), (0.5, 2.0), (-1.0, 0.0), (1.0, 2.0)
+#: From the first to the second number of runs of `H` rows all steps are listened to.
+RUNS = (8.0, 16.0)
 #: What stands for no deviation at all.
 LEAST = 1e-300
 #: A column stands still in the main up to the first, and moves from the second on: one row ahead, and further ahead.
 STILL, MOVING = (0.25, 0.12), (0.35, 0.22)
 
 
-def stillness_of(horizon: int) -> tuple[float, float]:
-    """Up to where a column stands still in the main, and from where on it moves."""
-    return (STILL[0], MOVING[0]) if horizon == 1 else (STILL[1], MOVING[1])
+def by_horizon(one: tuple[T, T], horizon: int) -> T:
+    """What holds one row ahead, or further ahead."""
+    return one[horizon > 1]
 
 
-def start_of(horizon: int) -> float:
-    """Usual rows that may be lost to begin with."""
-    return START[0] if horizon == 1 else START[1]
-
-
-def ramp(value: Array, ends: tuple[float, float]) -> Array:
+def ramp(value: Array | np.float64, ends: tuple[float, float]) -> Array:
     """0 up to the first end, 1 from the second on, `(C,)`."""
     first, second = ends
     return np.clip((value - first) / (second - first), 0.0, 1.0)
@@ -107,6 +111,7 @@ class Ledger:
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._horizon, channels = shape
+        self._young = by_horizon(YOUNG, self._horizon) + self._horizon
         self._lost = np.zeros(channels)  # by the last value
         self._earned = np.zeros(channels)  # by the forecasts over the last value
         self._gained = np.zeros(channels)  # by the mixture over the last value, had it been followed
@@ -119,7 +124,9 @@ class Ledger:
 
     def settle(self, rows: int) -> None:
         """A warm-up of so many rows is over."""
-        np.clip(self._earned, 0.0, min(CARRIED, BROUGHT / max(rows, 1)) * self._lost, out=self._earned)
+        carried, brought = (by_horizon(most, self._horizon) for most in (CARRIED, BROUGHT))
+        most = min(carried, brought / max(rows, 1))
+        np.clip(self._earned, 0.0, most * self._lost, out=self._earned)
         self._earned -= ALLOWED * self._lost
 
     def take(self, past: Past, mixture: Array, given: Array, truth: Array) -> None:
@@ -137,7 +144,7 @@ class Ledger:
         self._changes += [known[0], change, np.sqrt(change)]
         held = [np.clip(truth - guess, -LARGEST, LARGEST) for guess in (last, given, mixture)]
         lost = np.where(known, np.abs(held[0]), 0.0).sum(0)
-        paid = known & (past.seen - 1 - np.arange(self._horizon) > YOUNG + self._horizon)[:, None]  # not what was free
+        paid = known & (past.seen - 1 - np.arange(self._horizon) > self._young)[:, None]  # not what was free
         earned = np.where(paid, np.abs(held[0]) - np.abs(held[1]), 0.0).sum(0)
         self._lost += lost
         tame = np.abs(mixture - last) <= FAR * past.size()
@@ -152,19 +159,20 @@ class Ledger:
             brought[1] = MEMORY**2 * brought[1] + newest**2
         self._earned += earned
 
-    def _lent(self, still: Array) -> Array:
+    def _lent(self, still: Array, rows: int) -> Array:
         """What may be staked beside what is there, `(C,)`."""
         gained = np.maximum(self._gained, 0.0)
         clear = ramp(gained / np.where(self._lost > 0, self._lost, 1.0), CLEAR)
-        lent: Array = self._sure() * ((1 - still) * clear * TRUST + still * (self._horizon - 1)) * gained
+        lent: Array = self._sure(rows) * ((1 - still) * clear * TRUST + still * (self._horizon - 1)) * gained
         return lent
 
-    def _sure(self) -> Array:
+    def _sure(self, rows: int) -> Array:
         """How far it is no chance that so much would have been gained, `(C,)`."""
         run = min(NEAREST, self._horizon)
         near, together = (_deviations(brought[0], brought[1], run) for brought in (self._near, self._shared))
         most = np.maximum(ramp(near, SURE), ramp(together, SHARED) * ramp(near, BESIDE))
-        return np.maximum(most, ramp(_deviations(self._gained, self._squares, self._horizon), LONG))
+        far = _deviations(self._gained, self._squares, self._horizon)
+        return np.maximum(most, ramp(np.float64(rows / self._horizon), RUNS) * ramp(far, LONG))
 
     def stillness(self) -> Array:
         """1 for a column that stands still in the main, 0 for one that moves, `(C,)`.
@@ -174,7 +182,7 @@ class Ledger:
         """
         count, total, roots = self._changes
         index = roots**2 / np.where(total > 0, count * total, 1.0)
-        still, moving = stillness_of(self._horizon)
+        still, moving = (by_horizon(ends, self._horizon) for ends in (STILL, MOVING))
         return np.clip((moving - index) / (moving - still), 0.0, 1.0)
 
     def stake(self, past: Past, wanted: Array, out: Array) -> None:
@@ -189,11 +197,11 @@ class Ledger:
         wild, away = past.wild(1)[0], np.minimum(np.abs(wanted - past.last(1)), LARGEST)
         total, tame = (np.where(wild, 0.0, far.sum(0)) for far in (away, np.minimum(away, FAR * past.size())))
         np.maximum(FADE * self._peak, tame, out=self._peak)
-        if past.seen <= YOUNG + horizon:
+        if past.seen <= self._young:
             self.free[:] = 1.0
             return
         still, usual = self.stillness(), self._lost / past.seen
-        bank = ALLOWED * self._lost + start_of(horizon) * usual + self._earned + self._lent(still)
+        bank = ALLOWED * self._lost + by_horizon(START, horizon) * usual + self._earned + self._lent(still, past.seen)
         ago = np.arange(1, horizon)
         waits = np.arange(horizon)[:, None] >= ago[:, None, None]  # steps that have not come
         waits = waits & ~past.wild(horizon - 1, 1)[::-1, None]

@@ -179,7 +179,7 @@ class Blending(ctypes.Structure):
         *_fields(_D, "error_rate error_wild error_young error_least far reach_fade largest"),
         *_fields(_D, "hint_fade hint_wild hint_ridge hint_least"),
         *_fields(_D, "bank_allowed bank_start bank_fade bank_young bank_still bank_moving bank_trust"),
-        *_fields(_D * 2, "bank_clear bank_sure bank_shared bank_beside bank_long"),
+        *_fields(_D * 2, "bank_clear bank_sure bank_shared bank_beside bank_long bank_runs"),
         *_fields(_D, "bank_far bank_least bank_memory guard_tamed"),
     ]
 

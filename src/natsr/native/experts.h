@@ -143,7 +143,7 @@ typedef struct {
     double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
     double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_trust;
-    double bank_clear[2], bank_sure[2], bank_shared[2], bank_beside[2], bank_long[2];
+    double bank_clear[2], bank_sure[2], bank_shared[2], bank_beside[2], bank_long[2], bank_runs[2];
     double bank_far, bank_least, bank_memory, guard_tamed;
 } blending;
 

@@ -92,21 +92,22 @@ static double deviations(const blending *m, double gained, double squares, int64
 }
 
 /* How far it is no chance that so much would have been gained. */
-static double sure(const blending *m, int64_t c, double shared)
+static double sure(const blending *m, int64_t c, double shared, double runs)
 {
     const double near = deviations(m, m->nears[c], m->nears[m->channels + c], m->nearest);
     const double alone = ramp(near, m->bank_sure), beside = shared * ramp(near, m->bank_beside);
-    const double far = ramp(deviations(m, m->gained_of[c], m->squares[c], m->horizon), m->bank_long);
+    const double all = ramp(deviations(m, m->gained_of[c], m->squares[c], m->horizon), m->bank_long);
+    const double far = ramp(runs, m->bank_runs) * all;
     const double most = alone > beside ? alone : beside;
     return most > far ? most : far;
 }
 
 /* What may be staked beside what is there. */
-static double lent(const blending *m, int64_t c, double still, double shared)
+static double lent(const blending *m, int64_t c, double still, double shared, double runs)
 {
     const double gained = m->gained_of[c] > 0 ? m->gained_of[c] : 0.0;
     const double clear = ramp(gained / (m->lost[c] > 0 ? m->lost[c] : 1.0), m->bank_clear);
-    return sure(m, c, shared) * ((1 - still) * clear * m->bank_trust + still * (double)(m->horizon - 1)) * gained;
+    return sure(m, c, shared, runs) * ((1 - still) * clear * m->bank_trust + still * (double)(m->horizon - 1)) * gained;
 }
 
 /* What is out, column by column: the steps that have not come of each origin before the newest. */
@@ -150,10 +151,11 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
         return;
     staked(m, p, out);
     const double shared = ramp(deviations(m, m->shared[0], m->shared[1], m->nearest), m->bank_shared);
+    const double runs = (double)p->seen / (double)H;
     for (int64_t c = 0; c < C; c++) {
         const double still = stillness(m, c), usual = m->lost[c] / (double)p->seen;
         const double own = m->bank_allowed * m->lost[c] + m->bank_start * usual + m->earned[c];
-        const double bank = own + lent(m, c, still, shared) - out[c];
+        const double bank = own + lent(m, c, still, shared, runs) - out[c];
         const double most = total[c] > m->peak[c] ? total[c] : m->peak[c];
         const double free = most <= bank ? 1.0 : bank > 0 ? bank / most : 0.0;
         m->free[c] = is_wild(m, p, 0, c) ? 1.0 : free;
