@@ -79,6 +79,38 @@ def test_whoever_is_wrong_with_every_bet_costs_what_is_allowed_and_no_more(seed:
     assert np.abs(rows[1:] - against[:-1]).sum() > 3 * np.abs(np.diff(rows, axis=0)).sum()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_24_rows_ahead_nobody_who_is_wrong_costs_more_than_is_allowed_either(seed: int) -> None:
+    """On a walk the mixture goes as far from the last value as the truth, the other way; one step in six is right."""
+    horizon, count = 24, 900
+    generator = np.random.default_rng(seed)
+    walk = np.cumsum(generator.standard_normal((count, 1)), 0)
+    ledger, past, out = Ledger((horizon, 1)), Past(1, 60, horizon), np.zeros((horizon + 1, horizon, 1))
+    mixtures, more, lost, wrong = np.zeros((count, horizon, 1)), 0.0, 0.0, 0.0
+    for number, row in enumerate(walk):
+        past.push(row)
+        steps = np.arange(1, min(horizon, number) + 1)  # how long ago those were that have a step which comes now
+        truth = np.full((horizon, 1), np.nan)
+        truth[: len(steps)] = row
+        origins = (number - np.arange(1, horizon + 1)) % (horizon + 1)
+        mixture = mixtures[number - np.arange(1, horizon + 1), np.arange(horizon)]
+        given = out[origins, np.arange(horizon)]
+        if number:
+            ledger.take(past, mixture, given, truth)
+        paid = steps[number - steps >= YOUNG[1] + horizon]
+        last = walk[number - paid]
+        more += float((np.abs(row - given[paid - 1]) - np.abs(row - last)).sum())
+        lost += float(np.abs(row - walk[number - steps]).sum())
+        wrong += float((np.abs(row - mixture[steps - 1]) - np.abs(row - walk[number - steps])).sum())
+        assert more <= ALLOWED * lost + START[1] * lost / max(number, 1) * 1.5 + 1e-9
+        ahead = np.append(walk[number + 1 : number + 1 + horizon], np.full((horizon, 1), row), axis=0)[:horizon]
+        away = np.where(generator.random((horizon, 1)) < 1 / 6, 1.0, -1.0) * (ahead - row)
+        mixtures[number] = row + away
+        ledger.stake(past, mixtures[number], out)
+        out[number % (horizon + 1)] = part_of_the_way(row, mixtures[number], ledger.free)
+    assert wrong > 0.5 * lost, "followed all the time it would have cost much more"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_toss_of_a_coin_is_not_bet_on(seed: int) -> None:
     """Whether a burst goes on is chance: who says that it is over is right as often as not."""
