@@ -119,6 +119,20 @@ def simple(name: str, day: Arrays) -> Group:
     return Means(CHANNELS, (0.1, 0.003)) if name == "means" else Seasonal("day", day, HORIZON, 4)
 
 
+def test_a_period_too_long_for_all_its_cycles_has_fewer_in_its_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found after the rows that are kept had been counted: nothing is read from before them."""
+    day, past = period(50), Past(CHANNELS, 120, HORIZON)
+    ours, theirs = pair(monkeypatch, lambda: Seasonal("day", day, HORIZON, 7))
+    found, wanted = np.zeros((2, 3, HORIZON, CHANNELS))
+    rows = np.random.default_rng(0).standard_normal((400, CHANNELS))
+    for number, row in enumerate(rows, 1):
+        past.push(row)
+        say_the_same(past, (ours, found), (theirs, wanted))
+        if number > 120:
+            both = past.clean(100).reshape(2, 50, CHANNELS)
+            np.testing.assert_allclose(found[1], both.mean(0)[:HORIZON], rtol=1e-9)
+
+
 @pytest.mark.parametrize("first", [1, 6])
 @pytest.mark.parametrize("name", ["smooth", "smooth, even", "means", "medians", "seasonal"])
 def test_simple_experts_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch, name: str, first: int) -> None:

@@ -36,7 +36,7 @@ class Seasonal:
         name: Of the period.
         period: In rows; an array of one, shared with whoever may change it.
         horizon: Rows ahead, `H`.
-        cycles: Periods in the mean.
+        cycles: Periods in the mean; fewer where a period was found that is too long for so many.
     """
 
     def __init__(self, name: str, period: Arrays, horizon: int, cycles: int) -> None:
@@ -57,7 +57,8 @@ class Seasonal:
             return
         period = int(self._period[0])
         place = self._steps % period
-        whole = past.clean(self._cycles * period).reshape(self._cycles, period, -1)
+        cycles = min(self._cycles, max(1, past.keep // period))
+        whole = past.clean(cycles * period).reshape(cycles, period, -1)
         out[0] = past.last(period)[place]
         out[1] = whole.mean(0)[place]
         fade = 0.5 ** (self._steps / period)[:, None]

@@ -67,21 +67,22 @@ void past_push(past *p, double wild, double young, double rate, double largest, 
 
 /* ---- values and means of the past ------------------------------------------------------------------------------- */
 
-/* (3, H, C): the value one period before, its mean over several, the last value moved as then. */
+/* (3, H, C): the value one period before, its mean over several, as many as are kept, the last value moved as then. */
 void seasonal_forecast(const seasonal *s, const past *p, double *out)
 {
     const int64_t C = p->channels, H = s->horizon, period = *s->period, each = H * C;
+    const int64_t whole = p->keep / period, most = whole > 1 ? whole : 1, cycles = s->cycles < most ? s->cycles : most;
     const double *newest = p->raw + (p->end - 1) * C;
     for (int64_t h = 0; h < H; h++) {
         const int64_t place = h % period;
         const double *then = p->raw + (p->end - period + place) * C, fade = exp2(-(double)h / (double)period);
-        const double *cycle = p->clean + (p->end - s->cycles * period + place) * C;
+        const double *cycle = p->clean + (p->end - cycles * period + place) * C;
         for (int64_t c = 0; c < C; c++) {
             double sum = 0, *to = out + h * C + c;
-            for (int64_t k = 0; k < s->cycles; k++)
+            for (int64_t k = 0; k < cycles; k++)
                 sum += cycle[k * period * C + c];
             to[0] = then[c];
-            to[each] = sum / (double)s->cycles;
+            to[each] = sum / (double)cycles;
             to[2 * each] = then[c] + fade * (newest[c] - newest[c - period * C]);
         }
     }
