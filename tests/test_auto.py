@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import partial
 
@@ -21,7 +22,7 @@ from natsr.forecasters.naive import LastValue
 from natsr.forecasters.pool import Pool
 from natsr.forecasters.whose import weights_of
 from natsr.recipes import make, sees_no_parts
-from natsr.streams import Windows, steps
+from natsr.streams import Rows, Windows, steps
 from natsr.trials import contents, differing
 from natsr.types import Example, Option, ProtocolName, State, StateError, Task
 
@@ -305,6 +306,28 @@ def test_networks_are_experts_and_are_carried_on(budget: Budget) -> None:
         assert torch.equal(first.forecast(step.window).mean, second.forecast(step.window).mean)
 
 
+def test_networks_that_are_loaded_anew_forget_what_was_read_for_them() -> None:
+    """Though the rows that came since are as many as those that came before."""
+    task = Task(window=6, horizon=2, channels=2, season=6)
+    small: dict[str, Option] = {"width": 4, "depth": 2, "top": 8, "epochs": 1}
+    members = {"natsr": partial(make, "natsr", options=small)}
+    rows = rows_of(wave(160))
+
+    def learned(auto: Pool, shift: float) -> Tensor:
+        for step in steps(Rows(rows.inputs + shift, rows.truth + shift), task, "honest", 130, 134):
+            if step.matured is not None:
+                auto.learn(step.matured)
+        return auto.forecast(Windows(rows, task, 0, 160).window(133)).mean
+
+    used, fresh = (Pool(task, partial(panel, budget="all", members=members)) for _ in range(2))
+    used.warm_up(Windows(rows, task, 0, 110), Windows(rows, task, 110, 130))
+    state = copy.deepcopy(used.state_dict())
+    learned(used, 1.0)
+    for one in (used, fresh):
+        one.load_state_dict(copy.deepcopy(state))
+    assert torch.equal(learned(used, 0.0), learned(fresh, 0.0))
+
+
 def test_if_one_network_does_not_fit_none_is_changed() -> None:
     task = Task(window=6, horizon=2, channels=2, season=6)
     small: dict[str, Option] = {"width": 4, "depth": 2, "top": 8}
@@ -330,6 +353,15 @@ def test_a_foreign_state_is_refused_and_nothing_is_changed() -> None:
         auto.load_state_dict(other)
     with pytest.raises(StateError, match="another method"):
         auto.load_state_dict({})
+    past, gained = state["past"], torch.zeros(3, dtype=torch.float64)
+    assert isinstance(past, dict)
+    for name, value in (("counts", torch.tensor([10**6, 500])), ("known", torch.as_tensor(past["known"]).double())):
+        with pytest.raises(StateError, match=f"past.{name} is"):
+            auto.load_state_dict({**state, "past": {**past, name: value}})
+    ledger = state["ledger"]
+    assert isinstance(ledger, dict)
+    with pytest.raises(StateError, match="ledger.gained is"):
+        auto.load_state_dict({**state, "ledger": {**ledger, "gained": gained}})
     after = auto.state_dict()["past"]
     before = state["past"]
     assert isinstance(after, dict) and isinstance(before, dict)

@@ -203,11 +203,16 @@ class Drift:
             raise StateError("the drift's state lacks since or alarms; it belongs to something else")
         if not (isinstance(rows, int) and isinstance(begin, int)):
             raise StateError("the drift's state lacks rows or begin; it belongs to something else")
-        into_arrays(state, self._arrays(), "drift")
+        before = self.state_dict()
+        try:
+            into_arrays(state, self._arrays(), "drift")
+            self._grown = since
+            if (signs := state.get("signs")) is not None:
+                self._load_signs(signs)
+        except StateError:
+            self.load_state_dict(before)  # nothing is left half written
+            raise
         self.since, self.alarms, self._rows, self._begin = since, alarms, rows, begin
-        self._grown = since
-        if (signs := state.get("signs")) is not None:
-            self._load_signs(signs)
 
     def _load_signs(self, signs: object) -> None:
         found = signs if isinstance(signs, dict) else {}

@@ -80,7 +80,7 @@ class Past:
         self._known = np.zeros((2 * keep, channels), dtype=bool)
         self._swing = np.ones((2 * keep, channels))
         self._end, self.seen = keep, 0  # one past the newest row in the buffer; rows that have come
-        self._counts = np.zeros(2, dtype=np.int64)  # both, as they are saved
+        self.counts = np.zeros(2, dtype=np.int64)  # both, as they are saved
         self._square = np.zeros(channels)  # mean square of the changes
         self._changes = np.zeros(channels)  # how many are in it
         self._strays = np.zeros(channels)  # of the newest rows, how many were wild beyond all bounds
@@ -176,14 +176,14 @@ class Past:
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place; `reload` after that."""
-        self._counts[:] = (self._end, self.seen)
+        self.counts[:] = (self._end, self.seen)
         return {
             "raw": self._raw,
             "clean": self._clean,
             "even": self._even,
             "known": self._known,
             "swing": self._swing,
-            "counts": self._counts,
+            "counts": self.counts,
             "square": self._square,
             "changes": self._changes,
             "strays": self._strays,
@@ -200,14 +200,20 @@ class Past:
             fill(
                 made, square=self._square, changes=self._changes, strays=self._strays, even=self._even, **jumps.arrays()
             )
-            fill(made, lift=jumps.lift, begin=jumps.begin, shift=jumps.shift, sorted=sorted_rows, turned=self.turned)
+            fill(made, lift=jumps.lift, begin=jumps.begin, shift=jumps.shift, stays=jumps.stays, sorted=sorted_rows)
+            fill(made, turned=self.turned)
             self._native.made = made, sorted_rows
         made.end, made.seen = self._end, self.seen
         return ctypes.addressof(made)
 
+    def may_count(self, counts: npt.NDArray[np.generic]) -> bool:
+        """Whether rows can be counted so: one past the newest in the buffer, and those that have come."""
+        end, seen = counts.tolist()
+        return bool(self.keep <= end <= 2 * self.keep and seen >= 0)
+
     def reload(self) -> None:
         """The arrays have been written to."""
-        self._end, self.seen = self._counts.tolist()
+        self._end, self.seen = self.counts.tolist()
 
 
 class Even:

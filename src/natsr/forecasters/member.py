@@ -36,6 +36,10 @@ class Reader:
         self._given: tuple[Windows, Windows] | None = None
         self._parts: tuple[Windows, Windows] | None = None
 
+    def forget(self) -> None:
+        """The rows are others, though there may be as many."""
+        self._seen = (-1, -1)
+
     def example(self, past: Past) -> Example:
         """What the newest row completes."""
         if self._example is None or self._seen[0] != past.seen:
@@ -105,6 +109,10 @@ class Member:
             if self._ready[0]
             else past.last(1)
         )
+
+    def forget(self) -> None:
+        """What was read of the rows, which are others now."""
+        self._reader.forget()
 
     def native(self, _: Past, /) -> Place | None:
         """It is asked from here."""

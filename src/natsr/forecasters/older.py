@@ -84,6 +84,8 @@ def _accounted(state: State) -> State:
     nearest steps say of that: as if they had said what all of them did, and the columns together nothing.
     """
     guard, bank = state.get("guard"), state.get("ledger")
+    if isinstance(bank, dict) and "near" in bank:
+        return state
     lost, gained = (bank.get(name) if isinstance(bank, dict) else None for name in ("lost", "gained"))
     if isinstance(bank, dict) and isinstance(lost, Tensor) and isinstance(gained, Tensor):
         squares, now = bank.get("squares", torch.zeros_like(lost)), state.get("panel")

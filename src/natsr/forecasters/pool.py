@@ -20,6 +20,7 @@ import copy
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -131,7 +132,7 @@ class Pool(Mixed):
             self._take(values[number], target[number, : known[number]], origins[number])
 
     def _take(self, window: Array, labels: Array, origin: int | None) -> None:
-        """One window and the rows after it; the number of the row that it ends with, if it has one."""
+        """Take in what is new in a window and the rows after it; `origin` numbers the window's last row, if known."""
         newer = self._new(window, len(labels), origin)
         rows = np.concatenate([window, labels])
         if newer is None:
@@ -210,15 +211,15 @@ class Pool(Mixed):
             if not isinstance(saved, dict):
                 raise StateError(f"the state lacks {part}; it belongs to another method")
             for name, values in arrays.items():
-                value = saved.get(name)
-                if not isinstance(value, Tensor) or value.shape != values.shape:
-                    got = tuple(value.shape) if isinstance(value, Tensor) else value
-                    raise StateError(f"{part}.{name} is {got}, expected a tensor of shape {values.shape}; same task?")
-                found.append((values, value))
+                found.append((values, _fitting(f"{part}.{name}", saved.get(name), values)))
+                if values is self._panel.past.counts and not self._panel.past.may_count(found[-1][1]):
+                    raise StateError(f"{part}.{name} is {found[-1][1].tolist()}, which no stream of this task counts")
         self._load_members(state)
         for values, value in found:
-            np.copyto(values, value.cpu().numpy(), casting="same_kind")
+            np.copyto(values, value, casting="same_kind")
         self._panel.reload()
+        for member in self._members():
+            member.forget()
         row = state.get("row")  # states of 0.7.0 and before have none
         self._ahead, self._row = None, row if isinstance(row, int) else None
 
@@ -236,6 +237,17 @@ class Pool(Mixed):
             for member, old in before:
                 member.forecaster.load_state_dict(old)
             raise
+
+
+def _fitting(place: str, value: object, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """What is to be written over these."""
+    if not isinstance(value, Tensor) or value.shape != values.shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else value
+        raise StateError(f"{place} is {got}, expected a tensor of shape {values.shape}; same task?")
+    found: npt.NDArray[np.generic] = value.cpu().numpy()
+    if not np.can_cast(found.dtype, values.dtype, "same_kind"):
+        raise StateError(f"{place} is of {found.dtype}, expected {values.dtype}; it belongs to another method")
+    return found
 
 
 def _values(window: Tensor, channels: int) -> Array:
