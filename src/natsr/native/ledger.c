@@ -132,7 +132,7 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
 {
     const int64_t H = m->horizon, C = m->channels;
     const double *last = p->raw + (p->end - 1) * C;
-    double *out = m->work, *total = out + C, any = 0;
+    double *out = m->work, *total = out + C;
     for (int64_t c = 0; c < C; c++) {
         const double far = m->bank_far * sqrt(p->square[c]), kept = m->bank_fade * m->peak[c];
         const int64_t counted = is_wild(m, p, 0, c) ? 0 : H;
@@ -145,9 +145,8 @@ void ledger_stake(const blending *m, const past *p, const double *guarded)
         }
         m->peak[c] = tame > kept ? tame : kept;
         m->free[c] = 1;
-        any += m->peak[c] + total[c];
     }
-    if (young(m, p) || any == 0)
+    if (young(m, p))
         return;
     staked(m, p, out);
     const double shared = ramp(deviations(m, m->shared[0], m->shared[1], m->nearest), m->bank_shared);
