@@ -201,8 +201,22 @@ def test_signs_go_on_bit_for_bit_and_a_state_without_them_is_taken() -> None:
     fresh = Drift(2)
     fresh.load_state_dict(old)
     assert fresh.alarms == 1 and shown(fresh, noise(20), np.zeros((20, 2))) == []
-    signs = states[0]
+    signs, before = states[0], str(fresh.state_dict())
     assert isinstance(signs, dict)
     for lacking in ("held", "burst", "leaning"):
         with pytest.raises(StateError, match="drift's state lacks"):
-            fresh.load_state_dict({**old, "signs": {**signs, lacking: None}})
+            fresh.load_state_dict({**old, "rows": 3, "signs": {**signs, lacking: None}})
+        assert str(fresh.state_dict()) == before, "nothing is left half written"
+
+
+@pytest.mark.parametrize("given", [0, 40, 400])
+def test_a_new_level_soon_after_a_warm_up_is_told_by_its_rows(given: int) -> None:
+    """Without enough of them nobody knows yet how far off a forecast may be."""
+    rows = noise(seed=3)
+    rows[450:] += 12.0
+    expected = np.zeros(rows.shape)
+    expected[451:] += 12.0
+    drift = Drift(2)
+    drift.begin(rows[400 - given : 400])
+    told = shown(drift, rows[400:600], expected[400:600])
+    assert [since for _, since in told] == ([] if given < 300 else [50])

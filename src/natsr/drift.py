@@ -73,6 +73,13 @@ class Drift:
         self._sum, self._start = np.zeros(channels + 1), np.zeros(channels + 1)
         self._limit = LIMIT + math.log(channels + 1) / (2 * SLACK)
 
+    def begin(self, rows: Array) -> None:
+        """Tell of the rows `(T, C)` before the first errors, NaN where missing, so that a new level is known for one.
+
+        Without them it takes three hundred errors until anything large is taken for a new level.
+        """
+        self._step.begin(rows)
+
     def update(
         self,
         sizes: Array,

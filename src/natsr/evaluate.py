@@ -182,6 +182,7 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
         )
     total = min(total, how.get("max_steps") or total)
     denominator = naive_error(rows.truth, start, stop)
+    truth: Array = rows.truth.detach().cpu().double().numpy()
     entries = {}
     for name, forecaster in forecasters.items():
         if forecaster.task != task:
@@ -189,8 +190,9 @@ def evaluate(forecasters: Mapping[str, Forecaster], rows: Rows, task: Task, **ho
         calibrator = Calibrator(task) if how.get("intervals", True) else None
         scores = Scores(task, denominator, how.get("std"), PROBABILITIES)
         entries[name] = entry = _Entry(forecaster, _Scorer(scores, calibrator))
-        entry.drift = Drift(task.channels) if on_step is not None and calibrator is not None else None
-    truth: Array = rows.truth.detach().cpu().double().numpy()
+        if on_step is not None and calibrator is not None:
+            entry.drift = Drift(task.channels)
+            entry.drift.begin(truth[: Windows(rows, task, start, stop).first])
     for done, step in enumerate(islice(steps(rows, task, protocol, start, stop), total), 1):
         target = truth[step.origin + 1 : step.origin + 1 + task.horizon]
         for entry in entries.values():

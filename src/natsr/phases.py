@@ -116,6 +116,7 @@ class Warm:
         self.watch.fill(rows, values)
         self._seen = ~rows.truth.isnan().all(0)
         self._filled = rows.inputs[-1, : task.channels].clone()
+        self.drift.begin(rows.truth.double().numpy())
         self.expect(self.forecaster.forecast(step.window))
 
     @property

@@ -51,6 +51,12 @@ class Step:
         self._peak, self._base, self._jump, self._left, self._begin = (np.zeros(channels) for _ in range(5))
         self._rows = np.zeros(1)
 
+    def begin(self, rows: Array) -> None:
+        """Rows `(T, C)` before the first that is looked at: their changes stand for errors, which are seldom larger."""
+        rows = rows[-OLD - 2 :]
+        self._rows[0] = len(rows)
+        self._peak = np.fmax.reduce(np.abs(np.diff(rows, axis=0)), axis=0, initial=0.0)
+
     def look(self, row: Array, error: Array, at: int) -> int | None:
         """Take a row `(C,)` and how far it is from what was expected of it; when a step began, told once."""
         self._rows += 1
