@@ -25,6 +25,7 @@ from natsr.forecasters.base import Forecast
 from natsr.forecasters.naive import LastValue
 from natsr.live import Live, LiveForecast
 from natsr.recipes import make
+from natsr.spread import Learned
 from natsr.streams import Rows, Windows, masked, matured
 from natsr.types import DataError, Example, Option, OptionError, ProtocolName, State, StateError, Task
 
@@ -545,6 +546,26 @@ def test_health_tells_what_the_method_tells() -> None:
     health = live.health()
     assert isinstance(health["variance"], float) and health["variance"] > 0
     assert health["phase"] == "warm" and health["rows"] == 180
+
+
+def test_whose_forecast_it_is_is_told() -> None:
+    live, other = (a_live(name, options={"budget": "cheap"} if name == "auto" else {}) for name in ("auto", "rls"))
+    assert live.weights() == {}
+    for one in (live, other):
+        one.warm_up((times(120), stream(120)))
+    weights, health = live.weights(), live.health()
+    assert sum(weights.values()) == pytest.approx(1) and list(weights.values()) == sorted(weights.values())[::-1]
+    assert all(health[f"weight_{name}"] == weight for name, weight in list(weights.items())[:8])
+    assert other.weights() == {}
+
+
+def test_the_distribution_behind_a_forecast_cannot_be_written_to() -> None:
+    live = a_live("last_value", columns=1, options={})
+    live.warm_up((times(120), stream(120, columns=1)))
+    spread = live.forecast().spread
+    assert isinstance(spread, Learned)
+    with pytest.raises(ValueError, match="read-only"):
+        spread.table[:] = 0
 
 
 class Broken(LastValue):

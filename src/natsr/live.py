@@ -274,6 +274,14 @@ class Live(Settings):
         origin, times = np.datetime64(self._time, self._grid.unit), times_of(ticks, self._grid.unit)
         return LiveForecast(origin, times, tuple(self.columns), *expected)
 
+    def weights(self) -> dict[str, float]:
+        """How much of the newest forecast is each expert's, the largest first.
+
+        Empty while it is cold, and for a method that mixes nothing.
+        """
+        found = self._warm.forecaster.weights() if self._warm else {}
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
     def drift_since(self) -> str | None:
         """The time at which the present drift began; `None` while there is none, and while it is cold."""
         return self._said(self._warm.drift.since if self._warm else None)

@@ -169,7 +169,9 @@ class Warm:
 
     def forecast(self, levels: Sequence[float]) -> Expected:
         """The forecast from the newest row; changes nothing."""
-        spread = Learned(self._quantiles, self.scaling, self._seen.numpy().copy())
+        table = self._quantiles.view()
+        table.flags.writeable = False  # it is handed out
+        spread = Learned(table, self.scaling, self._seen.numpy().copy())
         intervals = {}
         for level in levels:
             low, high = interval(self._quantiles, level)
