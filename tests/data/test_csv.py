@@ -366,7 +366,7 @@ def test_the_newest_row_may_come_first(tmp_path: Path) -> None:
 
 def test_a_row_that_is_there_twice_is_taken_once(tmp_path: Path) -> None:
     series = table(tmp_path, "time,x\n2026-01-01 00:00,1\n2026-01-01 01:00,2\n2026-01-01 01:00,2\n")
-    assert series.values[:, 0].tolist() == [1, 2] and "1 rows were there twice" in series.notes[0]
+    assert series.values[:, 0].tolist() == [1, 2] and "1 row was there twice" in series.notes[0]
 
 
 def test_rows_of_several_series_are_told_apart_in_the_message(tmp_path: Path) -> None:

@@ -212,9 +212,11 @@ def quantiles_of(text: str) -> tuple[float, ...]:
 
 def check(settings: Run) -> None:
     """Refuse what means nothing for a stream, and what cannot be, before the first row is waited for."""
-    for name in ("methods", "rows", "out"):
+    instead = {"methods": "a stream has one --method", "rows": "a stream ends where it ends"}
+    instead["out"] = "what a stream is answered goes to standard output"
+    for name, why in instead.items():
         if getattr(settings, name) is not None:
-            raise OptionError(f"--{name} was given with -, expected a file to go with it; a stream has one --method")
+            raise OptionError(f"--{name} was given with -, expected a file to go with it; {why}")
     if settings.repeated != "refuse":
         raise OptionError("--repeated was given with -, expected a file to go with it; a stream keeps the first row")
     if settings.device != "cpu":

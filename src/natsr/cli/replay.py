@@ -40,6 +40,8 @@ from natsr.types import DataError, OptionError, Task
 INCOMPLETE = 1
 #: A column that holds more than this share of all change from row to row is worth a remark.
 DOMINANT = 0.6
+#: A share below this is none in words.
+LEAST = 0.005
 #: What the table at the end shows, under which heading.
 FIGURES = {
     "mase": "MASE",
@@ -108,10 +110,10 @@ def replay(settings: Run) -> None:
 def shares(weights: Mapping[str, float], count: int = 5) -> str:
     """The experts that count most, in words.
 
-    >>> shares({"a": 0.25, "b": 0.75, "c": 0.0}, count=2)
+    >>> shares({"a": 0.25, "b": 0.748, "c": 0.002})
     'b 75 %, a 25 %'
     """
-    top = sorted(weights.items(), key=lambda item: -item[1])[:count]
+    top = [item for item in sorted(weights.items(), key=lambda item: -item[1])[:count] if item[1] >= LEAST]
     return ", ".join(f"{name} {weight:.0%}".replace("%", " %") for name, weight in top)
 
 

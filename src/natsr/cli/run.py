@@ -97,7 +97,7 @@ class Run:
         ),
     ] = None
     exogenous: Annotated[
-        str, typer.Option(metavar="A,B", help="Columns to read and not to forecast; networks read them.")
+        str, typer.Option(metavar="A,B", help="Columns to read and not to forecast; auto and networks read them.")
     ] = ""
     known: Annotated[
         str,

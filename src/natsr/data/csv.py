@@ -21,7 +21,7 @@ from natsr.data.calendar import CalendarKind, Floats, Times
 from natsr.data.grids import Even, grid_between
 from natsr.data.series import Repeated, Series, check_repeated, unknown
 from natsr.data.ticks import PER_SECOND, times_of, unit_of
-from natsr.data.times import each, find_times, in_order, is_number, listed
+from natsr.data.times import cell, each, find_times, in_order, is_number, listed
 from natsr.data.written import MISSING, Style, check_names, fits, plain, separator, style_of
 from natsr.types import DataError, OptionError
 
@@ -239,14 +239,15 @@ def _once(table: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     again = table.duplicated()
     if not again.any():
         return table
-    notes.append(f"{again.sum()} rows were there twice, cell by cell, and were taken once")
+    some = "1 row was" if again.sum() == 1 else f"{again.sum()} rows were"
+    notes.append(f"{some} there twice, cell by cell, and taken once")
     return table[~again].reset_index(drop=True)
 
 
 def _first(table: pd.DataFrame, used: Sequence[str]) -> str:
     """The first cell that was taken for text, for a message."""
     others = [name for name in table.columns if name not in used and table[name].notna().any()]
-    return f"; {others[0]} begins with {table[others[0]].dropna().iloc[0]!r}" if others else ""
+    return f"; {others[0]} begins with {cell(table[others[0]].dropna().iloc[0])}" if others else ""
 
 
 # Values

@@ -32,6 +32,15 @@ _ONE_OF_TWO = (
 )
 
 
+def cell(value: object) -> str:
+    """What stands in a cell, for a message.
+
+    >>> cell(np.int64(1767225)), cell("noon")
+    ('1767225', "'noon'")
+    """
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
 def find_times(table: pd.DataFrame, time: str | None, notes: list[str]) -> tuple[Times, list[str]]:
     """The times as they stand, NaT where a cell is none, and the columns that they were made of.
 
@@ -45,8 +54,9 @@ def find_times(table: pd.DataFrame, time: str | None, notes: list[str]) -> tuple
             raise OptionError(unknown("time column", time, [str(name) for name in table.columns], "the file"))
         times = _times_in(table, time, notes)
         if times is None:
+            first = cell(table[time].iloc[0])
             raise DataError(
-                f"time column {time!r} begins with {table[time].iloc[0]!r}, expected dates such as 2024-01-31 15:00 "
+                f"time column {time!r} begins with {first}, expected dates such as 2024-01-31 15:00 "
                 "or an epoch in seconds or milliseconds; name another column or rewrite this one"
             )
         return times, [time]
