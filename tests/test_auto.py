@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from benchmarks.auto import levels
 from benchmarks.auto import wild as wildly
 from tests.waves import TASK, rows_of, wave
 from torch import Tensor
@@ -76,6 +77,45 @@ def test_a_level_of_thousands_of_usual_changes_is_met_at_once() -> None:
     values = np.sin(np.arange(1300) * np.pi / 12)[:, None] + 0.3 * generator.standard_normal((1300, 1))
     values[1000:] += 3000
     assert wildly.beside(values, np.zeros(1300, dtype=bool), 1, 1001, 1300) < 0.9
+
+
+@pytest.mark.parametrize("size", [30, 66, 200])
+@pytest.mark.parametrize("name", ["noise", "memory", "day"])
+def test_a_new_level_is_paid_for_once(name: str, size: int) -> None:
+    """24 rows ahead: the row in which it might be an outlier; and what was learned at the old level is right there."""
+    values = levels.STREAMS[name](np.random.default_rng(7))[:2000, None]
+    values[1200:] += size
+    nothing = np.zeros(2000, dtype=bool)
+    assert wildly.beside(values, nothing, 24, 600, 2000) < 1
+    before, after = (wildly.beside(values, nothing, 24, *part) for part in ((800, 1200), (1300, 2000)))
+    assert after < 1.1 * before + 0.02
+
+
+def test_levels_again_and_again_are_no_reason_to_give_up() -> None:
+    generator = np.random.default_rng(8)
+    values = 50 * np.repeat(generator.standard_normal(14), 150)[:2000, None] + generator.standard_normal((2000, 1))
+    for horizon, most in ((1, 0.9), (24, 1.0)):
+        assert wildly.beside(values, np.zeros(2000, dtype=bool), horizon, 600, 2000) < most
+
+
+def test_at_a_jump_nothing_is_mixed_that_lies_beyond_where_the_stream_had_gone_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mean of noise lies where the stream has been; it is judged by that, and mixed nearer to where it is."""
+    values = np.random.default_rng(9).standard_normal((1240, 1))
+    values[1200:] += 60
+    for native in ("1", "0"):
+        monkeypatch.setenv("NATSR_NATIVE", native)
+        auto = panel(Task(60, 24, 1, season=24), "cheap")
+        for row in values[:1201]:
+            auto.advance(row)
+        assert auto.mean().max() < 5, "one row may be an outlier"
+        for row in values[1201:]:
+            auto.advance(row)
+        mean = auto.newest()[auto.names.index("mean_0.003")]
+        most = (1 + 4 / 40) * auto.arrays()["panel"]["settled"].max()
+        assert 4 < most < 8 < 40 < np.abs(mean - values[-1]).max()
+        assert np.abs(auto.mean() - values[-1]).max() < most
 
 
 def test_a_random_walk_is_left_to_the_last_value() -> None:

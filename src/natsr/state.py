@@ -29,7 +29,7 @@ from torch import Tensor
 from natsr.types import State, StateError
 
 #: Raised when what a state of any kind holds has changed; states of every format since 1 can be loaded.
-FORMAT = 12
+FORMAT = 13
 MANIFEST = "manifest.json"
 _DATA = re.compile(r"(values|tensors)-(\d{1,18})\.(json|safetensors)(\.tmp)?")
 

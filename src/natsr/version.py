@@ -1,3 +1,3 @@
 """The version, where everything can read it without importing everything."""
 
-__version__ = "0.14.0"
+__version__ = "0.15.0"

@@ -55,13 +55,35 @@ def test_a_counter_that_begins_anew_counts_on() -> None:
 
 
 def test_what_has_stayed_long_becomes_the_level() -> None:
+    """Even rows know nothing of it: who has learned where they come back to is right at the new level, too."""
     rows = noise(500)
     rows[300:] += 100
     before, after = filled(rows[: 300 + FOR_GOOD]), filled(rows[: 301 + FOR_GOOD])
-    assert before.jumps.lift[0, 0] > 90 and not before.jumps.shift.any()
-    assert after.jumps.shift[0] > 90 and not after.jumps.lift.any()
+    assert before.jumps.stays.all() and not before.jumps.offset.any()
+    assert not after.jumps.stays.any() and after.jumps.offset[0] > 90 and not after.jumps.shift.any()
+    np.testing.assert_allclose(after.jumps.lift, before.jumps.lift)
+    np.testing.assert_allclose(after.even(FOR_GOOD)[:, 0] + after.jumps.offset, rows[301 : 301 + FOR_GOOD, 0])
+    assert np.ptp(after.even(372)) < 20, "there is no edge"
+
+
+def test_a_level_that_is_left_again_is_as_much_of_a_jump() -> None:
+    rows = noise(700)
+    rows[300:500] += 100
+    past = filled(rows[:502])
+    assert past.jumps.offset[0] > 90 and past.jumps.stays.all()
+    np.testing.assert_allclose(past.jumps.lift, 0, atol=10)
+    assert np.ptp(filled(rows).even(400)) < 20 and abs(filled(rows).jumps.offset[0]) < 10
+
+
+def test_where_a_meter_has_begun_anew_all_even_rows_go_on_from_there() -> None:
+    """Else they would be as far off, after years, as it has counted in all."""
+    rows = np.cumsum(np.random.default_rng(1).uniform(0.5, 1.5, (500, 1)), 0)
+    rows[300:] -= rows[300] - 0.7
+    after = filled(rows[: 301 + FOR_GOOD])
+    assert after.jumps.shift[0] < -200 and not after.jumps.offset.any() and not after.jumps.lift.any()
     np.testing.assert_allclose(after.even(FOR_GOOD)[:, 0], rows[301 : 301 + FOR_GOOD, 0])
-    assert after.even(FOR_GOOD + 2)[0, 0] < 10, "what was before it stays"
+    changes = np.diff(after.even(300)[:, 0])
+    assert changes.min() >= -1e-9 and changes.max() <= 1.5, "nor is there an edge"
 
 
 def test_an_outlier_is_not_there() -> None:

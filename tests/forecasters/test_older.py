@@ -17,6 +17,7 @@ from natsr.experts.ledger import NEAREST
 from natsr.forecasters.pool import Pool
 from natsr.recipes import make
 from natsr.streams import Windows, steps
+from natsr.trials import contents, differing
 from natsr.types import Option, State
 
 
@@ -153,6 +154,15 @@ def test_a_state_from_before_the_nearest_steps_told_how_sure_a_gain_is_is_carrie
     assert other._panel._ledger.arrays()["shared"].all(), "from now on they are asked"
 
 
+def test_a_state_from_before_levels_were_left_out_for_good_is_carried_on() -> None:
+    rows, auto, other = rows_of(wave(400)), Pool(TASK, panel), Pool(TASK, panel)
+    auto.warm_up(Windows(rows, TASK, 0, 150), Windows(rows, TASK, 150, 200))
+    other.load_state_dict(of_format_12(auto.state_dict()))
+    window = Windows(rows, TASK, 0, 400).window(199)
+    assert torch.equal(auto.forecast(window).mean, other.forecast(window).mean)
+    assert not differing(contents(auto.state_dict()), contents(other.state_dict()))
+
+
 def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on() -> None:
     values = wave(400)
     rows, auto, other = rows_of(values), Pool(TASK, panel), Pool(TASK, panel)
@@ -171,9 +181,17 @@ def test_a_state_from_before_all_that_was_lost_had_the_last_word_is_carried_on()
     assert last.loss.all() and all(mixture[f"first_{place}_lost"].any() for place in (6, 7)), "from now on they count"
 
 
+def of_format_12(state: State) -> State:
+    """A state as it was in format 12: even rows are never off for good, and nobody asks how far the stream had gone."""
+    own, past = state["panel"], state["past"]
+    assert isinstance(own, dict) and isinstance(past, dict)
+    del own["settled"], past["offset"]
+    return state
+
+
 def of_format_11(state: State) -> State:
     """A state as it was in format 11: nobody asks the nearest steps how sure a gain is, and there are loans."""
-    ledger = state["ledger"]
+    ledger = of_format_12(state)["ledger"]
     assert isinstance(ledger, dict)
     del ledger["shared"], ledger["near"]
     ledger["loan"] = 0.35 * torch.ones_like(torch.as_tensor(ledger["lost"]))
@@ -279,7 +297,7 @@ def of_format_6(state: State) -> State:
             del mixture[name]
     for name in [name for name in mixture if name.startswith("first_5")]:
         mixture[name.replace("5", "4")] = mixture.pop(name)
-    for name in ("even", *Jumps(1, 1).arrays()):
+    for name in {"even", *Jumps(1, 1).arrays()} - {"offset"}:
         del past[name]
     without_group(state, 5)
     return state

@@ -30,6 +30,8 @@ from natsr.types import Task
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 CHANNELS, HORIZON = 3, 5
+#: What `Jumps` says.
+PARTS = ("lift", "begin", "stays", "shift", "offset", "age")
 
 
 @pytest.fixture(autouse=True)
@@ -240,14 +242,25 @@ def test_rows_in_c_are_those_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(ours.clean(20), theirs.clean(20), rtol=1e-9)
         np.testing.assert_array_equal(ours.swing(20), theirs.swing(20))
         np.testing.assert_allclose(ours.even(20), theirs.even(20), rtol=1e-9)
-        for part in ("lift", "begin", "shift"):
+        for part in PARTS:
             np.testing.assert_allclose(getattr(ours.jumps, part), getattr(theirs.jumps, part), rtol=1e-9)
-        lifted += bool(ours.jumps.lift.any())
-        moved += bool(ours.jumps.shift.any())
+        lifted += bool(ours.jumps.stays.any())
+        moved = int(np.count_nonzero(ours.jumps.offset))
         for past in (ours, theirs):
             past.swing(1)[:] += past.seen  # is there as long as its row, and passed on to the next one
     assert_close(ours.arrays(), theirs.arrays(), 1e-9)
     assert lifted > 20 and moved >= 1 and int(ours.arrays()["ended"].sum()) > 5
+
+
+def test_a_meter_that_begins_anew_is_the_same_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pair(monkeypatch, lambda: Past(1, 90, HORIZON))
+    rows, moved = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 700)) % 230, 0
+    for row in rows:
+        for past in (ours, theirs):
+            past.push(row[None])
+        np.testing.assert_allclose(ours.even(90), theirs.even(90), rtol=1e-9, atol=1e-9)
+        moved += bool(ours.jumps.shift.any() and theirs.jumps.shift.any())
+    assert moved >= 2
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -269,7 +282,7 @@ def test_rows_of_any_stream_are_the_same_in_c(monkeypatch: pytest.MonkeyPatch, s
         seen = min(number, keep)
         np.testing.assert_allclose(ours.even(seen), theirs.even(seen), rtol=1e-9, atol=1e-9)
         assert np.isfinite(ours.even(seen)).all() and np.isfinite(ours.jumps.begin).all()
-        for part in ("lift", "begin", "shift"):
+        for part in PARTS:
             np.testing.assert_allclose(
                 getattr(ours.jumps, part), getattr(theirs.jumps, part), rtol=1e-9, atol=1e-9, err_msg=part
             )

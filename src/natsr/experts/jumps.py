@@ -62,17 +62,21 @@ class Jumps:
     Attributes:
         lift: What is added to forecasts of even rows, `(H, C)`.
         begin: Where the changes that are forecast from other rows begin, `(H, C)`.
-        shift: By how much the even rows were moved with the newest row, `(C,)`.
+        stays: Whether the stream is at a jump, and is taken to be there at the row that is forecast, `(H, C)`.
+        shift: By how much all even rows are to be moved with the newest row, `(C,)`.
+        offset: How far even rows are from the stream for good, `(C,)`.
+        age: Rows at this jump, `(C,)`; 0 where there is none.
     """
 
     def __init__(self, channels: int, horizon: int) -> None:
         self.lift, self.begin = np.zeros((horizon, channels)), np.zeros((horizon, channels))
-        self.shift = np.zeros(channels)
+        self.stays = np.zeros((horizon, channels), dtype=bool)
+        self.shift, self.offset = np.zeros(channels), np.zeros(channels)
         self.calm, self._cross, self._drift = (np.zeros(channels) for _ in range(3))  # of even changes: means of
         # their squares, of their products with the ones before, and of themselves
         self._jump, self._start = np.zeros(channels), np.zeros(channels)  # its size, and the even value before it
         self._low, self._high = np.zeros(channels), np.zeros(channels)  # of all even values before it
-        self._age = np.zeros(channels, dtype=np.int64)  # rows at this jump; 0: there is none
+        self.age = np.zeros(channels, dtype=np.int64)
         self._away = np.zeros(channels, dtype=np.int64)  # rows since the first of those that followed each other
         self._ended = np.zeros(channels, dtype=np.int64)  # how many have
         self._lasted = np.zeros((MEMORY, channels), dtype=np.int64)  # the last of them
@@ -91,14 +95,15 @@ class Jumps:
             rate: The weight of the newest change.
             tame: From so many times the most on a change is wild beyond all bounds; so much of the most it counts as.
         """
+        row = row - self.offset
         before, earlier = rows[-1].copy(), rows[-1] - rows[-2]
         moved = np.where(known, row - self._jump - before, 0.0)
         change = np.clip(moved, -most, most)
         counted = np.where(np.abs(moved) > tame[0] * most, tame[1], 1.0) * change
         self.shift[:] = 0.0
-        self._away += ~known & (self._age > 0)
+        self._away += ~known & (self.age > 0)
         even = np.where(known, row, before)
-        for channel in np.flatnonzero(known & ((self._age > 0) | (np.abs(row - before) > most))).tolist():
+        for channel in np.flatnonzero(known & ((self.age > 0) | (np.abs(row - before) > most))).tolist():
             even[channel] = self._without(channel, rows[:, channel], float(row[channel]), float(most[channel]))
         self.calm += rate * (counted**2 - self.calm)
         self._cross += rate * (counted * earlier - self._cross)
@@ -109,33 +114,35 @@ class Jumps:
         """The next value without jumps."""
         before, jump = float(rows[-1]), float(self._jump[channel])
         on, back = abs(value - jump - before), abs(value - before)
-        if self._age[channel] == 0:
+        if self.age[channel] == 0:
             if on <= limit or self._comes_home(channel, rows, value):
                 return value
             self._jump[channel], self._start[channel] = value - before, before
             self._low[channel], self._high[channel] = rows.min(), rows.max()
-            self._age[channel] = self._away[channel] = 1
+            self.age[channel] = self._away[channel] = 1
             return before
         if back < on and back <= max(limit, NEARLY * abs(jump)):
-            self._settle(channel, int(self._age[channel]))
+            self._settle(channel, int(self.age[channel]))
             return value
         if on > limit:
-            self._remember(channel, int(self._age[channel]))
-            self._age[channel], self._jump[channel] = 1, value - before
+            self._remember(channel, int(self.age[channel]))
+            self.age[channel], self._jump[channel] = 1, value - before
             self._away[channel] += 1
             return before
         now, away = value - jump, min(int(self._away[channel]), len(rows) - 1)
         returned = abs(value - self._start[channel]) < NEARLY * abs(jump)
         if returned and not self._low[channel] <= now <= self._high[channel]:
             rows[len(rows) - away :] = self._start[channel]
-            self._settle(channel, int(self._age[channel]))
+            self._settle(channel, int(self.age[channel]))
             return value
-        self._age[channel] += 1
-        if self._age[channel] > FOR_GOOD:
-            rows[len(rows) - away :] += jump
+        self.age[channel] += 1
+        if self.age[channel] > FOR_GOOD:
             self._settle(channel, _EVER)
-            self.shift[channel] = jump
-            return value
+            if self._drifts(channel):
+                self.shift[channel] = jump
+                return value
+            self.offset[channel] += jump
+            return now
         self._away[channel] += 1
         return now
 
@@ -144,14 +151,17 @@ class Jumps:
         before = rows[-1]
         if abs(value - _middle(rows[-AROUND:])) <= NEARLY * abs(value - before):
             return True
-        if abs(self._drift[channel]) >= DRIFTING * np.sqrt(self.calm[channel]):
+        if self._drifts(channel):
             return False
         centre = _middle(rows)
         return bool(abs(value - centre) <= CENTRAL * abs(before - centre))
 
+    def _drifts(self, channel: int) -> bool:
+        return bool(abs(self._drift[channel]) >= DRIFTING * np.sqrt(self.calm[channel]))
+
     def _settle(self, channel: int, lasted: int) -> None:
         self._remember(channel, lasted)
-        self._age[channel] = self._away[channel] = 0
+        self.age[channel] = self._away[channel] = 0
         self._jump[channel] = 0.0
 
     def _remember(self, channel: int, lasted: int) -> None:
@@ -168,13 +178,14 @@ class Jumps:
         """
         steps = np.arange(len(self.lift))[:, None]
         first = np.where(self._cross > TAKEN_BACK * self.calm, HOPE, -HOPE)
-        stays = np.where(self._age < 2, first, np.where(steps < self._age, SURE, HOPE))  # (H, C)
+        stays = np.where(self.age < 2, first, np.where(steps < self.age, SURE, HOPE))  # (H, C)
         count = np.minimum(self._ended, MEMORY)
         rows = self._lasted[:, None]  # (MEMORY, 1, C)
-        counts = (np.arange(MEMORY)[:, None] < count)[:, None] & (rows >= self._age) & (self._age > 0)
-        stays = stays + np.where(counts, np.where(rows < self._age + 1 + steps, -1.0, 1.0), 0.0).sum(0)
-        self.lift[:] = np.where(stays >= 0, self._jump, 0.0)
-        self.begin[:] = np.where(self._age == 0, base, np.where(stays >= 0, raw, clean))
+        counts = (np.arange(MEMORY)[:, None] < count)[:, None] & (rows >= self.age) & (self.age > 0)
+        stays = stays + np.where(counts, np.where(rows < self.age + 1 + steps, -1.0, 1.0), 0.0).sum(0)
+        self.lift[:] = self.offset + np.where(stays >= 0, self._jump, 0.0)
+        self.stays[:] = (stays >= 0) & (self.age > 0)
+        self.begin[:] = np.where(self.age == 0, base, np.where(stays >= 0, raw, clean))
 
     def arrays(self) -> Arrays:
         """What must be carried on, to be written to in place."""
@@ -183,10 +194,11 @@ class Jumps:
             "cross": self._cross,
             "drift": self._drift,
             "jump": self._jump,
+            "offset": self.offset,
             "start": self._start,
             "low": self._low,
             "high": self._high,
-            "age": self._age,
+            "age": self.age,
             "away": self._away,
             "ended": self._ended,
             "lasted": self._lasted,

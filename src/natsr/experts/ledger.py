@@ -6,7 +6,8 @@ the last value after fifty of them. So it is kept account, for each column, of w
 forecast that lies `d` from the last value can lose `d` more than the last value does, and no more. All that is out at a
 time, over all steps, may lose no more than the column has:
 
-- a five-hundredth of all that the last value has lost, and a usual row of that to begin with;
+- a five-hundredth of all that the last value has lost, and to begin with a usual row of that, or further ahead half of
+  one;
 - what the forecasts have gained over the last value, less what they have lost to it;
 - what it is lent.
 
@@ -38,7 +39,8 @@ come in runs, is asked in three ways, and the best answer counts:
   nothing in the first eight runs of as many rows as are forecast, all from the sixteenth on. Few runs tell little of
   their deviation.
 
-What the nearest steps have brought fades by a thousandth with each row: a mixture that began badly is soon believed.
+What the nearest steps have brought fades by three thousandths with each row: a mixture that began badly is soon
+believed.
 
 A walk in whole numbers may stand still in three rows of four, so far ahead it takes more to be such a column.
 
@@ -48,8 +50,8 @@ it. What it says then is no proof of anything, so what would have come of it is 
 is paid for as any other stake, and remembered as no more than the largest that is not wild.
 
 The first rows are for learning, and their stakes are free. After a warm-up what was lost in it is forgiven, what was
-gained in it counts up to a five-hundredth and a usual row (one row ahead two of these, and four rows), and what is
-allowed begins anew.
+gained in it counts up to a five-hundredth or a usual row, whichever is less (one row ahead two of these, and four
+rows), and what is allowed begins anew.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ T = TypeVar("T")
 #: What may be lost to the last value, relative to what it loses, and in usual rows of that: one row ahead, and further
 #: ahead, where a row has as many labels as there are steps.
 ALLOWED, START = 0.002, (1.0, 0.5)
-#: What is kept of the gains of a warm-up at most, relative to what the last value has lost in it, and in usual rows.
+#: What is kept of the gains of a warm-up, relative to what the last value has lost in it and in usual rows; the less.
 CARRIED, BROUGHT = (0.004, 0.002), (4.0, 1.0)
 #: What is left one row later of the largest stake.
 FADE = 0.99
@@ -76,7 +78,7 @@ YOUNG = (30, 20)
 #: many times that is lent where it is clear.
 CLEAR, TRUST = (0.03, 0.1), 2.0
 #: The steps that tell soonest, and what is left one row later of what they have brought.
-NEAREST, MEMORY = 8, 0.999
+NEAREST, MEMORY = 8, 0.997
 #: From the first to the second number of standard deviations what would have been gained is the less likely chance: by
 #: the column's nearest steps; by those of all columns, and the column's own beside them; by all steps of the column.
 SURE, SHARED, BESIDE, LONG = (1.0, 1.5), (0.5, 2.0), (-1.0, 0.0), (1.0, 2.0)

@@ -59,7 +59,8 @@ class Rows(ctypes.Structure):
     seen: int
     _fields_: ClassVar[Fields] = [
         *_fields(_P, "raw clean known swing square changes strays row even"),
-        *_fields(_P, "calm cross drift jump start low high age away ended lasted lift begin shift sorted turned"),
+        *_fields(_P, "calm cross drift jump offset start low high age away ended lasted"),
+        *_fields(_P, "lift begin shift sorted stays turned"),
         *_fields(_I, "channels keep end seen horizon memory"),
     ]
 
@@ -168,15 +169,15 @@ class Blending(ctypes.Structure):
     kept: int
     _fields_: ClassVar[Fields] = [
         *_fields(_I, "experts horizon channels slots layers kept total choices near nearest"),
-        *_fields(_P, "rules now waiting mixed guarded ready square errors reach loss share change changes shares"),
-        *_fields(_P, "recent readiness hint_error hint_cross hint_square hint_loss hint_count"),
+        *_fields(_P, "rules now waiting mixed guarded ready square errors reach settled loss share change changes"),
+        *_fields(_P, "shares recent readiness hint_error hint_cross hint_square hint_loss hint_count"),
         *_fields(
             _P, "lost earned gained_of squares nears shared peak moves free forecasts answers gained singles work"
         ),
         *_fields(_D, "tiny noise mix_wild mix_rate mix_young power_pace power_far power_barely"),
         *_fields(_D, "total_beyond"),
         *_fields(_D, "fade proof doubt guard_wild guard_rate guard_young guard_recent guard_most guard_barely"),
-        *_fields(_D, "error_rate error_wild error_young error_least far reach_fade largest"),
+        *_fields(_D, "error_rate error_wild error_young error_least far reach_fade doubted largest"),
         *_fields(_D, "hint_fade hint_wild hint_ridge hint_least"),
         *_fields(_D, "bank_allowed bank_start bank_fade bank_young bank_still bank_moving bank_trust"),
         *_fields(_D * 2, "bank_clear bank_sure bank_shared bank_beside bank_long bank_runs"),

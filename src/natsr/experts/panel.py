@@ -29,6 +29,8 @@ FLOOR = 1e-8
 #: Forecasts are held to this many times the largest distance of late from the last value.
 FAR = 4.0
 FADE = 0.999
+#: At a jump, to what the stream had done before it, and so many times that over the rows that it has lasted.
+DOUBTED = 4.0
 
 
 class Clock(Protocol):
@@ -72,6 +74,7 @@ class Panel:
         self._square = np.zeros((horizon, channels))  # mean square of the errors
         self._errors = np.zeros((horizon, channels))  # how many are in it
         self._reach = np.zeros((horizon, channels))  # the largest changes of late
+        self._settled = np.zeros((horizon, channels))  # the same before the jump that the stream is at
         last = mixture.rules[-2]
         self._power = last if isinstance(last, Power) else None
         self._turn = Turn(past, horizon)
@@ -102,7 +105,7 @@ class Panel:
             return
         self._hold(out)
         self._waiting[slot], self._ready[slot] = out, self._guard.ready
-        self._mixed[slot] = self.mixture.mixed(self._waiting[slot])
+        self._mixed[slot] = self.mixture.mixed(self._here(self._waiting[slot]))
         wanted = part_of_the_way(past.last(1), self._mixed[slot, 0].astype(np.float64), self._guard.share)
         self._ledger.stake(past, wanted, self._guarded)
         self._guarded[slot] = part_of_the_way(past.last(1), wanted, self._ledger.free)
@@ -123,6 +126,20 @@ class Panel:
         np.nan_to_num(others, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
         np.clip(others, -1e30, 1e30, out=others)
         np.clip(others, begin - far, begin + far, out=others)
+
+    def _here(self, said: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What the experts say, as it is mixed.
+
+        While the stream is at a jump that is taken to stay until the row that is forecast, nothing is mixed that lies
+        much further from there than it had gone before: whoever says so goes by rows from before the jump. The longer
+        it has lasted the surer that is. What experts are judged by is what they said.
+        """
+        jumps = self.past.jumps
+        if self.past.seen <= self._slots or not jumps.stays.any():
+            return said
+        most = (1 + DOUBTED / np.maximum(jumps.age, 1)) * np.maximum.accumulate(self._settled, axis=0) + 1e-6
+        far = np.where(jumps.stays, most, np.inf)
+        return np.clip(said, jumps.begin - far, jumps.begin + far).astype(np.float32)
 
     def _learn(self, row: Array) -> None:
         """The row is a label of each of the last `H` origins."""
@@ -166,13 +183,14 @@ class Panel:
         change = np.where(self._reach > 0, np.minimum(change, 2 * self._reach + 1e-12), change)
         change = np.where(wild & (self._reach > 0), 0.0, change)
         np.maximum(FADE * self._reach, change, out=self._reach)
+        np.copyto(self._settled, self._reach, where=self.past.jumps.age == 0)
 
     def _blend(self) -> Blend | None:
         """Learning and mixing in C, where it can be had."""
         library = self._native.library
         if self._native.made is None and library is not None:
             held = self._guard.arrays()
-            own = ("now", "waiting", "mixed", "guarded", "ready", "square", "errors", "reach")
+            own = ("now", "waiting", "mixed", "guarded", "ready", "square", "errors", "reach", "settled")
             arrays: Arrays = {name: getattr(self, f"_{name}") for name in own}
             arrays |= {"loss": held["loss"], "share": held["share"], "change": held["square"], "changes": held["count"]}
             arrays |= {"recent": held["recent"], "readiness": held["ready"]}
@@ -181,7 +199,7 @@ class Panel:
             arrays |= {name: bank[name] for name in ("lost", "earned", "squares", "shared", "peak", "free")}
             arrays |= {f"hint_{name}": values for name, values in self._correction.arrays().items()}
             limits = {"error_rate": SIZE_RATE, "error_wild": WILD, "error_young": YOUNG, "error_least": FLOOR}
-            limits |= {"far": FAR, "reach_fade": FADE}
+            limits |= {"far": FAR, "reach_fade": FADE, "doubted": DOUBTED}
             self._native.made = Blend(library, self.mixture, arrays, limits)
         return self._native.made
 
@@ -235,6 +253,7 @@ class Panel:
             "square": self._square,
             "errors": self._errors,
             "reach": self._reach,
+            "settled": self._settled,
         }
         parts = {"panel": own, "past": self.past.arrays(), "clock": self.clock.arrays()}
         parts |= {"mixture": self.mixture.arrays(), "guard": self._guard.arrays()}

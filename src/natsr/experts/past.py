@@ -128,7 +128,10 @@ class Past:
         self._square += rate * ((tame * change) ** 2 - self._square)
         self._clean[end] = self._clean[end - 1] + change
         rows = self._even[end - max(2, min(self.seen, self.keep)) : end]
-        self._even[end] = self.jumps.follow(rows, row, known, most, rate, (FAR / WILD, TAMED / WILD))
+        newest = self.jumps.follow(rows, row, known, most, rate, (FAR / WILD, TAMED / WILD))
+        if self.jumps.shift.any():
+            self._even[end - self.keep : end] += self.jumps.shift
+        self._even[end] = newest
         self.jumps.look_ahead(row, self._clean[end], self._base(end, row, known))
 
     def _base(self, end: int, row: Array, known: Flags) -> Array:

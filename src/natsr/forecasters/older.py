@@ -41,6 +41,7 @@ def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
     state = _worded(_mixed(_inserted(_inserted(state, panel, TOTAL), panel, LOCAL), panel), panel)
     state = _strayed(_accounted(_guarded(_evened(_swung(state, panel), panel), panel)))
+    state = _settled(state)
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
@@ -61,6 +62,18 @@ def _evened(state: State, panel: Panel) -> State:
     if not isinstance(past, dict) or "even" in past:
         return state
     return {**state, "past": {**fresh, **past, "even": past.get("clean"), "calm": past.get("square")}}
+
+
+def _settled(state: State) -> State:
+    """Up to format 12 a jump did not bound what is mixed, and even rows were moved by each that had stayed."""
+    own, past = state.get("panel"), state.get("past")
+    if not isinstance(own, dict) or not isinstance(past, dict):
+        return state
+    reach, jump = own.get("reach"), past.get("jump")
+    if not isinstance(reach, Tensor) or not isinstance(jump, Tensor):
+        return state
+    past = {"offset": torch.zeros_like(jump), **past}
+    return {**state, "panel": {"settled": reach.clone(), **own}, "past": past}
 
 
 def _guarded(state: State, panel: Panel) -> State:

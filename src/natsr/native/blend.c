@@ -133,6 +133,7 @@ static void measure(const blending *m, const past *p, const labelled *l)
             reach[i] = change;
         else if (change > reach[i] && !is_wild(m, p, 0, c) && !is_wild(m, p, 1 + h, c))
             reach[i] = smaller(change, 2 * before + 1e-12);
+        m->settled[i] = p->age[c] > 0 ? m->settled[i] : reach[i];
     }
 }
 
@@ -223,6 +224,31 @@ INLINE double part_of_the_way(double last, double goal, double share)
     return share == 1 ? goal : (1 - share) * last + share * goal;
 }
 
+/* What the experts say, as it is mixed: at a jump that is taken to stay, not much further from there than the stream had
+   gone before it. */
+static const float *here(const blending *m, const past *p, const float *said)
+{
+    const int64_t E = m->experts, C = m->channels, N = m->horizon * C;
+    double *settled = m->work, *low = settled + N, *high = low + N;
+    int64_t any = 0;
+    for (int64_t i = 0; i < N; i++) {
+        settled[i] = i < C ? m->settled[i] : larger(settled[i - C], m->settled[i]);
+        const double most = (1 + m->doubted / larger((double)p->age[i % C], 1)) * settled[i] + 1e-6;
+        const double far = p->stays[i] ? most : INFINITY;
+        low[i] = p->begin[i] - far;
+        high[i] = p->begin[i] + far;
+        any += p->stays[i];
+    }
+    if (p->seen <= m->slots || any == 0)
+        return said;
+    for (int64_t e = 0; e < E; e++)
+        for (int64_t i = 0; i < N; i++) {
+            const double x = said[e * N + i];
+            m->forecasts[e * N + i] = (float)(x < low[i] ? low[i] : x > high[i] ? high[i] : x);
+        }
+    return m->forecasts;
+}
+
 /* The experts' forecasts from the newest row: held, kept, mixed. */
 void blend_forecast(const blending *m, const past *p)
 {
@@ -234,7 +260,7 @@ void blend_forecast(const blending *m, const past *p)
     memcpy(m->ready + slot * C, m->readiness, (size_t)C * sizeof(double));
     for (int64_t i = 0; i < E * N; i++)
         waiting[i] = (float)m->now[i];
-    blend_mix(m, waiting, mixed);
+    blend_mix(m, here(m, p, waiting), mixed);
     for (int64_t i = 0; i < N; i++)
         guarded[i] = part_of_the_way(last[i % C], (double)mixed[i], m->share[i]);
     ledger_stake(m, p, guarded);

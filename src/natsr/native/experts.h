@@ -15,9 +15,10 @@ typedef struct {
     double *square, *changes, *strays; /* (C) */
     const double *row;        /* (C): the newest, as it came */
     double *even;             /* (2 keep, C): natsr.experts.jumps has this and what follows */
-    double *calm, *cross, *drift, *jump, *start, *low, *high; /* (C) */
+    double *calm, *cross, *drift, *jump, *offset, *start, *low, *high; /* (C) */
     int64_t *age, *away, *ended, *lasted;                     /* (C), (C), (C), (memory, C) */
     double *lift, *begin, *shift, *sorted;                    /* (H, C), (H, C), (C), (keep) */
+    uint8_t *stays;                                           /* (H, C) */
     const int64_t *turned;                                    /* rows since the stream turned, or -1 */
     int64_t channels, keep, end, seen, horizon, memory;
 } past;
@@ -112,7 +113,7 @@ typedef struct {
 /* natsr.aggregate.MLPoly in float32; with a power, natsr.mixtures.Power, Local for the steps that are near,
  * or Total for all of a column. */
 typedef struct {
-    int64_t experts, pooling; /* one of `enum pooling` in blend.c */
+    int64_t experts, pooling; /* one of `enum pooling` in rules.c */
     float *regret, *square, *weights; /* (E, H, C), (E, H), (E) or (E, C) */
     float *lost;                      /* of Local: (E, H, C) */
     double *size, *count;             /* (H, C) */
@@ -127,7 +128,7 @@ typedef struct {
     double *now;                     /* (E, H, C) */
     float *waiting, *mixed;          /* (slots, E, H, C), (slots, kept, H, C) */
     double *guarded, *ready;         /* (slots, H, C), (slots, C) */
-    double *square, *errors, *reach; /* (H, C) */
+    double *square, *errors, *reach, *settled; /* (H, C) */
     double *loss, *share;            /* of the guard: (shares + 1, H, C), (H, C) */
     double *change, *changes;        /* of the guard, (H, C) */
     const double *shares;
@@ -140,7 +141,7 @@ typedef struct {
     double tiny, noise, mix_wild, mix_rate, mix_young;
     double power_pace, power_far, power_barely, total_beyond;
     double fade, proof, doubt, guard_wild, guard_rate, guard_young, guard_recent, guard_most, guard_barely;
-    double error_rate, error_wild, error_young, error_least, far, reach_fade, largest;
+    double error_rate, error_wild, error_young, error_least, far, reach_fade, doubted, largest;
     double hint_fade, hint_wild, hint_ridge, hint_least;
     double bank_allowed, bank_start, bank_fade, bank_young, bank_still, bank_moving, bank_trust;
     double bank_clear[2], bank_sure[2], bank_shared[2], bank_beside[2], bank_long[2], bank_runs[2];

@@ -44,13 +44,15 @@ static double median(const past *p, int64_t c, int64_t rows)
     return middle_of(p->sorted, rows);
 }
 
+static int drifts(const past *p, int64_t c) { return fabs(p->drift[c]) >= DRIFTING * sqrt(p->calm[c]); }
+
 /* Whether a change beyond all that is usual leads back to where the stream is at home. */
 static int comes_home(const past *p, int64_t c, double x, double before)
 {
     const int64_t rows = p->seen < p->keep ? p->seen : p->keep;
     if (fabs(x - median(p, c, AROUND < rows ? AROUND : rows)) <= NEARLY * fabs(x - before))
         return 1;
-    if (fabs(p->drift[c]) >= DRIFTING * sqrt(p->calm[c]))
+    if (drifts(p, c))
         return 0;
     const double centre = median(p, c, rows);
     return fabs(x - centre) <= CENTRAL * fabs(before - centre);
@@ -113,10 +115,14 @@ static double without(past *p, int64_t c, double x, double limit)
         return x;
     }
     if (++p->age[c] > FOR_GOOD) {
-        for (int64_t i = 1; i <= rows; i++)
+        settle(p, c, INT32_MAX);
+        if (!drifts(p, c)) {
+            p->offset[c] += jump;
+            return now;
+        }
+        for (int64_t i = 1; i <= p->keep; i++)
             *even_at(p, i, c) += jump;
         p->shift[c] = jump;
-        settle(p, c, INT32_MAX);
         return x;
     }
     p->away[c]++;
@@ -128,6 +134,7 @@ static double without(past *p, int64_t c, double x, double limit)
 void jumps_follow(past *p, int64_t c, double x, int known, double most, double rate, double far, double tame)
 {
     const double before = *even_at(p, 1, c), earlier = before - *even_at(p, 2, c);
+    x -= p->offset[c];
     const double moved = known ? x - p->jump[c] - before : 0.0, change = held(moved, most);
     const double counted = fabs(moved) > far * most ? tame * change : change;
     p->shift[c] = 0;
@@ -150,7 +157,8 @@ void jumps_lift(past *p, int64_t c, double raw, double clean, double base)
             const int64_t rows = p->lasted[k * C + c];
             stays += rows < age ? 0.0 : rows < age + 1 + h ? -1.0 : 1.0;
         }
-        p->lift[h * C + c] = stays >= 0 ? p->jump[c] : 0.0;
+        p->stays[h * C + c] = stays >= 0 && age > 0;
+        p->lift[h * C + c] = p->offset[c] + (stays >= 0 ? p->jump[c] : 0.0);
         p->begin[h * C + c] = age == 0 ? base : stays >= 0 ? raw : clean;
     }
 }
