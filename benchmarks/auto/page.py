@@ -19,6 +19,7 @@ from benchmarks.auto.tables import (
     elsewhere,
     kinds,
     leads,
+    levels,
     outside,
     parts,
     published,
@@ -50,6 +51,7 @@ PUBLISHED = ("honest-complete", "etth1-honest")
 RULES = ROOT / "benchmarks" / "results" / "auto-rules.json"
 WALKS = ROOT / "benchmarks" / "results" / "auto-walks.json"
 WILD = ROOT / "benchmarks" / "results" / "auto-wild.json"
+LEVELS = ROOT / "benchmarks" / "results" / "auto-levels.json"
 OUTSIDE = ROOT / "benchmarks" / "results" / "auto-outside.json"
 METHODS = ("auto", "rls", "rls_mv", "seasonal", "last_value")
 
@@ -151,6 +153,7 @@ def tables() -> dict[str, str]:
         "outside": outside(OUTSIDE),
         "wild": wild(WILD),
         "walks": walks(WALKS),
+        "levels": levels(LEVELS),
         "cost": cost(COST),
     }
 

@@ -37,7 +37,8 @@ Scores = dict[tuple[str, int], float]
 def summary(folder: Path = RESULTS) -> str:
     """A line for each thing that is asked."""
     lines = ["| asked | measured |", "|---|---|"]
-    for part in (_honest, _published, _intervals, _cold, _safe, _walks, _elsewhere, _outliers, _wild, _regimes, _cost):
+    safe = (_safe, _walks, _levels, _elsewhere)
+    for part in (_honest, _published, _intervals, _cold, *safe, _outliers, _wild, _regimes, _cost):
         lines += (f"| {asked} | {measured} |" for asked, measured in part(folder))
     return "\n".join(lines)
 
@@ -135,6 +136,20 @@ def _walks(folder: Path) -> Lines:
     safe = sum(ratio <= 1 + SAFE for ratio in ratios)
     yield (
         "the same on short random walks, of 800 rows, cold and after 200 and 480",
+        f"{safe} of {len(ratios)}; at most {100 * (max(ratios) - 1):.1f} % above",
+    )
+
+
+def _levels(folder: Path) -> Lines:
+    ratios = [
+        one["all"]
+        for by_horizon in _read(folder / "auto-levels.json").values()
+        for several in by_horizon.values()
+        for one in several
+    ]
+    safe = sum(ratio <= 1 + SAFE for ratio in ratios)
+    yield (
+        "the same on streams with a new level of 10 to 1,000 deviations, or levels again and again",
         f"{safe} of {len(ratios)}; at most {100 * (max(ratios) - 1):.1f} % above",
     )
 

@@ -319,6 +319,23 @@ def wild(results: Path) -> str:
     return "\n".join(lines)
 
 
+def levels(results: Path) -> str:
+    """A line for each new level: the error over the last value's, mean and largest, in all and long after it."""
+    found: dict[str, dict[str, list[dict[str, float]]]] = (
+        json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
+    )
+    horizons = list(next(iter(found.values()), {}))
+    heads = " | ".join(f"H = {horizon}: all rows, mean, largest | long after, mean" for horizon in horizons)
+    lines = [f"| over the last value | {heads} |", "|---|" + "--:|--:|" * len(horizons)]
+    for what, by_horizon in found.items():
+        cells = []
+        for several in by_horizon.values():
+            total, after = ([one[part] for one in several if part in one] for part in ("all", "after"))
+            cells += [f"{fmean(total):.3f}, {max(total):.3f}", f"{fmean(after):.3f}" if after else "–"]
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def walks(results: Path) -> str:
     """A line for each horizon: of how many short walks the error is too high, the mean, and the highest, by warm-up."""
     found: dict[str, dict[str, list[float]]] = (

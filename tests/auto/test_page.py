@@ -30,6 +30,7 @@ def test_the_tables_are_not_stale_and_each_is_on_one_page() -> None:
         "auto/packages",
         "auto/rules",
         "auto/wild",
+        "auto/levels",
         "intervals/page",
         "intervals/drift",
         "cold",

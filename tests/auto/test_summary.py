@@ -71,6 +71,8 @@ def folder(tmp_path: Path) -> Path:
     sizes = {"without": {"1": 0.5, "24": 0.2}, "1 % are 1000": {"1": 0.6, "24": 0.2}, "10 codes": {"1": 9.0, "24": 9.0}}
     _written(tmp_path, "auto-wild", sizes)
     _written(tmp_path, "auto-walks", {"H = 1": {"0": [1.0, 1.03], "200": [0.99]}})
+    both = {"1": [{"all": 0.9, "after": 0.8}], "24": [{"all": 1.04}]}
+    _written(tmp_path, "auto-levels", {"noise, a level 10 higher": both})
     ms = {"auto, cheap": 1.0, "auto, one": 3.0, "natsr": 2.0}
     _written(tmp_path, "auto-cost", {name: {"mean": each} for name, each in ms.items()})
     return tmp_path
@@ -94,4 +96,5 @@ def test_what_falls_short_is_said_to(folder: Path) -> None:
     assert "1 of 2: level 12 rows later, swapped 5 rows earlier" in said
     assert "level 40, never, 8; swapped 40, never, 8" in said
     assert "at most 1.200 times" in said and "2 of 3; at most 3.0 % above" in said
+    assert "1 of 2; at most 4.0 % above" in said
     assert "1.50 times; 1.00 ms" in said
