@@ -11,8 +11,9 @@ rows is lifted by it.
   the edge of what it has been to its middle.
 - *Coming back.* The next value is near the even one; or the values have come down to where they left from, step by
   step, and the even ones are where the stream has never been: then it was a burst, and its rows become flat.
-- *Staying.* After three days of hours no window of most experts has the jump in it any more, and it becomes the level:
-  the even rows since then are moved by it.
+- *Staying.* After three days of hours it is the level. Even rows stay where they were, off by it for good (`offset`):
+  who has learned from them where the stream comes back to is right at the new level, and no window has an edge in it.
+  Where the stream drifts as a counter does all are moved there, or they would be as far off as it has counted.
 - *Will it stay?* Of the last excursions that had lasted as long as this one, did more last until the row that is
   forecast, or fewer? As long as nothing is known, one that has just begun is over with the next row if changes are
   usually taken back, as those of noise are; and any other stays.
