@@ -9,6 +9,8 @@ from natsr.types import NatsrError
 
 #: PostgreSQL: disk full, and the class of errors that mean too little of something.
 _FULL_CODE = "53100"
+#: Of HTTP: what somebody may have mended by and by.
+PASSING = (503, 507)
 
 
 class ApiError(NatsrError):
@@ -19,7 +21,10 @@ class ApiError(NatsrError):
         error: What was got.
         expected: What was expected.
         hint: What to do.
-        headers: More headers of the answer, such as `Retry-After`.
+        headers: More headers of the answer, such as `Retry-After`, which is 5 with what may be over by then.
+
+    >>> ApiError(503, "the database does not answer").headers
+    {'Retry-After': '5'}
     """
 
     def __init__(
@@ -27,7 +32,7 @@ class ApiError(NatsrError):
     ) -> None:
         super().__init__(error)
         self.status, self.error, self.expected, self.hint = status, error, expected, hint
-        self.headers = dict(headers or {})
+        self.headers = ({"Retry-After": "5"} if status in PASSING else {}) | dict(headers or {})
 
     def body(self) -> dict[str, str]:
         """As it is sent."""
@@ -49,14 +54,13 @@ def storage_error(error: Exception) -> StorageError:
     low = text.lower()
     code = getattr(origin, "sqlstate", None)
     kept = "nothing of this request was taken; what was acknowledged before is safe"
-    later = {"Retry-After": "5"}
     if "disk is full" in low or code == _FULL_CODE or getattr(origin, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(
-            507, f"the state cannot grow: {text}", "space on the disk of the state", f"{kept}; make room", later
+            507, f"the state cannot grow: {text}", "space on the disk of the state", f"{kept}; make room"
         )
     if "readonly" in low or "read-only" in low or "query_only" in low or "permission denied" in low:
         expected = "a state that can be written"
         hint = f"{kept}; check its permissions"
-        return StorageError(503, f"the state cannot be written: {text}", expected, hint, later)
+        return StorageError(503, f"the state cannot be written: {text}", expected, hint)
     expected = "a database that answers"
-    return StorageError(503, f"the state cannot be used now: {text}", expected, f"{kept}; try again", later)
+    return StorageError(503, f"the state cannot be used now: {text}", expected, f"{kept}; try again")

@@ -81,7 +81,7 @@ class Journal:
             ApiError: Too much is waiting, or the service is stopping.
         """
         if self._closed:
-            raise ApiError(503, "the service is stopping", "a running service", "try again later", {"Retry-After": "5"})
+            raise ApiError(503, "the service is stopping", "a running service", "try again later")
         future: Future[T] = Future()
 
         def write(connection: Connection) -> Callable[[], None]:

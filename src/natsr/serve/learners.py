@@ -395,4 +395,4 @@ def _gone(series: Series) -> ApiError:
 
 def _unwell(series: Series) -> ApiError:
     hint = "no row is lost; it is tried again, and the service's log says more"
-    return ApiError(503, f"learning has failed: {series.failure}", "a healthy learner", hint, {"Retry-After": "5"})
+    return ApiError(503, f"learning has failed: {series.failure}", "a healthy learner", hint)
