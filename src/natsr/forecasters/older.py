@@ -6,7 +6,8 @@ in format 5 nobody watched for another regime; in format 6 there were no medians
 by losses, of late; in format 7 there were no analogs, and the guard had five shares; in format 8 there was no ledger;
 in format 9 nothing was lent by it, and there was no mixture by all that was lost; in format 10 it had no last word,
 there were no mixtures by the losses of each step, and rows that are wild beyond all bounds were not counted; in format
-11 nobody asked what the nearest steps and all columns together say of a gain.
+11 nobody asked what the nearest steps and all columns together say of a gain; in format 12 rows without jumps were
+never off for good.
 Experts are told by their names: those that are new begin anew, the networks with the rows that the only one had kept,
 and weigh what the one they stand beside weighed, medians and analogs nothing, these with the rows that
 were kept; mixtures that are new begin with the weights of the only one, or with equal weights.
@@ -40,8 +41,7 @@ TOTAL, LOCAL = (5,), (6, 7)
 def of_today(state: State, panel: Panel) -> State:
     """The state with all that the panel has; as it is where it has it."""
     state = _worded(_mixed(_inserted(_inserted(state, panel, TOTAL), panel, LOCAL), panel), panel)
-    state = _strayed(_accounted(_guarded(_evened(_swung(state, panel), panel), panel)))
-    state = _settled(state)
+    state = _settled(_strayed(_accounted(_guarded(_evened(_swung(state, panel), panel), panel))))
     return state if "turn" in state or "correction" not in state else {**state, "turn": _fresh(panel.arrays()["turn"])}
 
 
