@@ -115,15 +115,21 @@ def _safe(folder: Path) -> Lines:
     ]  # 0: both are exact
     yield (
         "at most 0.5 % above the last value: random walk, constant, mostly flat",
-        f"{sum(ratio <= 1 + SAFE for ratio in plain)} of {len(plain)}; at most {100 * (max(plain) - 1):.2f} % above",
+        _safe_of(plain, 2),
     )
     hard = [
         one["auto"] / one["last_value"] for several in _read(folder / "auto-kinds.json").values() for one in several
     ]
     yield (
         "the same on 28 kinds of streams made to be hard, four seeds each",
-        f"{sum(ratio <= 1 + SAFE for ratio in hard)} of {len(hard)}; at most {100 * (max(hard) - 1):.1f} % above",
+        _safe_of(hard),
     )
+
+
+def _safe_of(ratios: list[float], digits: int = 1) -> str:
+    """How many errors over the last value's are safe, and the largest."""
+    safe = sum(ratio <= 1 + SAFE for ratio in ratios)
+    return f"{safe} of {len(ratios)}; at most {100 * (max(ratios) - 1):.{digits}f} % above"
 
 
 def _walks(folder: Path) -> Lines:
@@ -133,11 +139,7 @@ def _walks(folder: Path) -> Lines:
         for several in by_warm.values()
         for ratio in several
     ]
-    safe = sum(ratio <= 1 + SAFE for ratio in ratios)
-    yield (
-        "the same on short random walks, of 800 rows, cold and after 200 and 480",
-        f"{safe} of {len(ratios)}; at most {100 * (max(ratios) - 1):.1f} % above",
-    )
+    yield "the same on short random walks, of 800 rows, cold and after 200 and 480", _safe_of(ratios)
 
 
 def _levels(folder: Path) -> Lines:
@@ -147,11 +149,7 @@ def _levels(folder: Path) -> Lines:
         for several in by_horizon.values()
         for one in several
     ]
-    safe = sum(ratio <= 1 + SAFE for ratio in ratios)
-    yield (
-        "the same on streams with a new level of 10 to 1,000 deviations, or levels again and again",
-        f"{safe} of {len(ratios)}; at most {100 * (max(ratios) - 1):.1f} % above",
-    )
+    yield "the same on streams with a new level of 10 to 1,000 deviations, or levels again and again", _safe_of(ratios)
 
 
 def _elsewhere(folder: Path) -> Lines:

@@ -230,17 +230,15 @@ static const float *here(const blending *m, const past *p, const float *said)
 {
     const int64_t E = m->experts, C = m->channels, N = m->horizon * C;
     double *settled = m->work, *low = settled + N, *high = low + N;
-    int64_t any = 0;
+    if (p->seen <= m->slots || !memchr(p->stays, 1, (size_t)N))
+        return said;
     for (int64_t i = 0; i < N; i++) {
         settled[i] = i < C ? m->settled[i] : larger(settled[i - C], m->settled[i]);
         const double most = (1 + m->doubted / larger((double)p->age[i % C], 1)) * settled[i] + 1e-6;
         const double far = p->stays[i] ? most : INFINITY;
         low[i] = p->begin[i] - far;
         high[i] = p->begin[i] + far;
-        any += p->stays[i];
     }
-    if (p->seen <= m->slots || any == 0)
-        return said;
     for (int64_t e = 0; e < E; e++)
         for (int64_t i = 0; i < N; i++) {
             const double x = said[e * N + i];
